@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// asked asks for the lease a by a visit, and returns the error.
+// asked asks for the lease "a" by a visit, and returns the answer.
 func (a asker) asked(ctx context.Context, visit string) (driver.Reply, error) {
 	return a.s.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: visit})
 }
@@ -22,7 +22,7 @@ func (a asker) asked(ctx context.Context, visit string) (driver.Reply, error) {
 func (a asker) unknown(err error) {
 	a.Helper()
 	if !errors.Is(err, driver.ErrNoQuorum) || errors.Is(err, driver.ErrUnavailable) {
-		a.Errorf("%v, want an error that leaves it open whether the lease is held", err)
+		a.Errorf("%v, want an error that leaves the outcome unknown", err)
 	}
 }
 

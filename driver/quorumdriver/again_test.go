@@ -61,7 +61,7 @@ func TestRenew_Q6_ALeaseThatWasLostIsLetInAgainWithATokenOfItsOwn(t *testing.T) 
 			time.Sleep(100 * time.Millisecond)
 		}
 		if reply.State != driver.Granted || reply.Token <= second.Token {
-			t.Errorf("let in again: %+v, after token %d", reply, second.Token)
+			t.Errorf("granted again: %+v, after token %d", reply, second.Token)
 		}
 	})
 }

@@ -50,7 +50,7 @@ func TestBreak_HR_G6_HasActedAtAllNodesThatAnswerWhenItDoes(t *testing.T) {
 	})
 }
 
-// A lease of which a node that hangs may be the majority's is broken there, too.
+// A break also reaches a node that hangs, if its vote may belong to the majority of the lease.
 func TestBreak_HR_G6_ReachesANodeThatWasSilent(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.begun()

@@ -6,7 +6,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Pending is how many hints a subscription keeps until more nodes give the same.
+// Pending returns the number of hints that a subscription keeps until more nodes confirm them.
 func Pending(s driver.Subscription) int {
 	sub := s.(*subscription)
 	sub.mu.Lock()
@@ -35,7 +35,7 @@ func (s *Driver) unsettled() bool {
 	return false
 }
 
-// Remembered is how many leases are remembered.
+// Remembered returns the number of leases that the driver remembers.
 func (s *Driver) Remembered() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

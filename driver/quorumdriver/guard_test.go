@@ -53,8 +53,8 @@ func TestGuard_NewNodesServeAtOnce(t *testing.T) {
 	})
 }
 
-// TestGuard_AForgottenVoteDoesNotCountTwice is the case for which the guard is
-// there: a lease is held by a majority, of which one node forgets it.
+// TestGuard_AForgottenVoteDoesNotCountTwice plays the reason for the guard: a majority holds a
+// lease, and one of its nodes forgets it.
 func TestGuard_AForgottenVoteDoesNotCountTwice(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts []quorumdriver.Option
@@ -95,7 +95,7 @@ func TestGuard_ANodeThatForgotServesAfterItsQuarantine(t *testing.T) {
 		synctest.Wait()
 		all[0].kill()
 		all[0].restart(true)
-		all[1].kill() // so that the vote of the forgetful one is wanted
+		all[1].kill() // so that the vote of the node that lost its data is needed
 		_, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl})
 		if !errors.Is(err, driver.ErrNoQuorum) || !strings.Contains(err.Error(), "node 1: store may have lost its data") {
 			t.Fatalf("%v, want ErrNoQuorum with the reason", err)

@@ -98,7 +98,7 @@ func TestMembers_HR_F11_ANodeThatWasAwayIsComparedLater(t *testing.T) {
 		a.release("a", driver.Released)
 		same.restart(false)
 		time.Sleep(2 * time.Second)
-		_, _ = a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl}) // by which it looks again
+		_, _ = a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl}) // makes the quorum compare again
 		synctest.Wait()
 		refuses(t, twice, "node 2 is the same store as node 1")
 	})

@@ -30,7 +30,7 @@ func TestAcquire_BehindAReleaseThatNobodyAnswersIsNotRefused(t *testing.T) {
 			go func() { _, _ = s.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}) }()
 			synctest.Wait()
 			errs := make(chan error)
-			const askers = 10 // more than the queue of a node takes
+			const askers = 10 // more than maxGateWaiters
 			time.Sleep(200 * time.Millisecond)
 			for i := range askers {
 				go func() {
@@ -212,10 +212,10 @@ func TestQuorum_AFreePairIsTwoRoundTrips(t *testing.T) {
 					}
 					delay(way, slow)
 					time.Sleep(time.Second)
-					pair() // by which it catches up
+					pair() // brings the slow node up to date
 					time.Sleep(time.Second)
 					delay(2*way, (slow+1)%5, (slow+2)%5)
-					pair() // which needs it
+					pair() // needs that node
 					delay(way, 0, 1, 2, 3, 4)
 					time.Sleep(time.Second)
 				}

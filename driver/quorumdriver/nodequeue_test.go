@@ -15,7 +15,7 @@ import (
 // delay makes later requests to the server take d each way.
 func (s *server) delay(d time.Duration) { s.set(func(s *server) { s.slow = d }) }
 
-// The acquire of a lease that is long released may reach a node last.
+// An acquire may reach a node long after the release of its lease.
 func TestRelease_AnAcquireThatComesLateRevivesNothing(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		all[2].delay(5 * quorumdriver.DefaultTimeout)
@@ -42,8 +42,8 @@ func TestRelease_HR_A6_ReachesANodeThatHangsWithOtherCalls(t *testing.T) {
 	})
 }
 
-// The release of a round that was lost may come late, too: after the same lease
-// was let in for good. A node that may still carry it out has no vote.
+// The release of a lost round may also arrive after the same lease was granted. A node that may
+// still carry it out has no vote.
 func TestAcquire_AReleaseThatComesLateTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
@@ -109,8 +109,7 @@ func TestRelease_ByVisitSparesWhoWasGrantedSince(t *testing.T) {
 	})
 }
 
-// A waiter that has gone may leave a renewal behind, on its way when the ticket is
-// given up.
+// A renewal of a waiter may still be on its way when the waiter gives up its ticket.
 func TestRenew_OfAWaiterThatHasGoneTakesNothing(t *testing.T) {
 	for i := range 50 {
 		synctest.Test(t, func(t *testing.T) {

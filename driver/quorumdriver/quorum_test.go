@@ -161,7 +161,7 @@ func (a asker) withoutMajority(down int, dead bool) {
 		}
 	}
 	if dead != errors.Is(acquired, driver.ErrUnavailable) {
-		a.Errorf("certain to have had no effect: %v; want that %v", !dead, acquired)
+		a.Errorf("matches ErrUnavailable: %v; the error: %v", !dead, acquired)
 	}
 	limit := 2 * quorumdriver.DefaultTimeout
 	if dead {
@@ -250,8 +250,8 @@ func TestQuorum_Q2_ANodeThatNeverAnswersCollectsNoGoroutines(t *testing.T) {
 			a.release(id, driver.Released)
 			time.Sleep(time.Millisecond)
 		}
-		// Until it is clear that it hangs a call a millisecond or so, and then
-		// one at a time.
+		// About one call in each millisecond until the node counts as hung, and then one at a
+		// time.
 		if most := hung.most(); most > 250 {
 			t.Errorf("%d calls were under way at the node at once", most)
 		}
@@ -366,7 +366,7 @@ func TestQuorum_Q4_SplitVotesEnd(t *testing.T) {
 								inside++
 								entries++
 								if inside > 1 {
-									t.Errorf("%d inside at once", inside)
+									t.Errorf("%d holders at once", inside)
 								}
 								mu.Unlock()
 								time.Sleep(time.Millisecond)
@@ -448,12 +448,12 @@ func TestQuorum_Q5_ANodeThatCameBackEmptyIsJoinedAgainByARenewal(t *testing.T) {
 			}
 		}
 		if took := time.Since(start); took < maxTTL+2*skew {
-			t.Errorf("the node was trusted after %v, before all that it may have forgotten was over", took)
+			t.Errorf("the node was trusted after %v, before all leases that it may have forgotten had expired", took)
 		}
 		if snap, _ := all[2].store.Inspect(t.Context(), "k"); snap.Holders[0].Token < first.Token {
 			t.Errorf("it joined with token %d, below %d", snap.Holders[0].Token, first.Token)
 		}
-		// It makes up for the loss of another one.
+		// It replaces another node that is lost.
 		all[0].kill()
 		a.renewed("a", driver.Granted)
 		a.acquire("b", driver.Busy)
@@ -465,7 +465,7 @@ func TestQuorum_Q5_ANodeThatCameBackEmptyIsJoinedAgainByARenewal(t *testing.T) {
 func TestQuorum_Q5_NothingIsJoinedAgainWithoutAMajority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
-		// Trusted at once, so that only the rule keeps it out.
+		// The node is trusted at once, so that only the rule excludes it.
 		a := asker{t, quorumOf(t, all, quorumdriver.WithoutGuard())}
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
@@ -553,8 +553,8 @@ func TestQuorum_HR_A3_ADowngradeWithNodesAwayEndsNoLease(t *testing.T) {
 	}
 }
 
-// The nodes count apart: one that was away when the lease was granted gave it a
-// greater token than it has.
+// Each node has its own tokens: a node that was away at the grant gave the lease a greater
+// token later.
 func TestQuorum_HR_A3_ADowngradeKeepsTheLeaseWhoeverAnswersIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)

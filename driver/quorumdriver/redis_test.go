@@ -18,8 +18,8 @@ import (
 )
 
 // TestQuorum_KeepsItsPromisesOnRealServersThatSuffer plays random schedules in
-// real time, over Redis servers that save everything and are frozen, killed, and
-// brought back with their data and without.
+// real time, over Redis servers that save each write and are frozen, killed, and
+// restarted with and without their data.
 func TestQuorum_KeepsItsPromisesOnRealServersThatSuffer(t *testing.T) {
 	skip.Nightly(t, "schedules on real servers take minutes")
 	t.Parallel()

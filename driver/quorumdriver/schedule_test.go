@@ -29,7 +29,7 @@ var (
 
 // TestQuorum_KeepsItsPromisesUnderRandomSchedules plays random schedules of node
 // kills, restarts (empty and not), pauses, cuts and delays over five nodes, of
-// which at most two suffer at a time, in virtual time. No two live leases may
+// which at most two have a fault at a time, in virtual time. No two live leases may
 // exclude each other, tokens rise, and every wait ends.
 func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,7 @@ type victim interface {
 	suffer(way int, d time.Duration) string
 }
 
-// schedule is one random course of events.
+// schedule is one random sequence of events.
 type schedule struct {
 	*testing.T
 	seed    uint64

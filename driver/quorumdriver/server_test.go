@@ -15,7 +15,7 @@ import (
 
 // server is a store in memory with the faults of a server.
 type server struct {
-	// skew is how far its clock, from which tokens come, is ahead.
+	// skew is added to its clock, from which tokens come.
 	skew time.Duration
 
 	mu    sync.Mutex
@@ -26,7 +26,7 @@ type server struct {
 	stopped chan struct{}
 	// cut loses requests before they are carried out, and lost their answers.
 	cut, lost bool
-	// slow is how long each way takes.
+	// slow is the time of each way.
 	slow time.Duration
 }
 

@@ -157,7 +157,7 @@ func TestWaiters_AreServedSoonAfterARelease(t *testing.T) {
 			if err := first.Release(); err != nil {
 				t.Fatal(err)
 			}
-			// Woken by the nodes, not at its next question.
+			// The waiter is woken by the nodes, and not by its next request.
 			if gap := (<-got).Sub(released); gap > 50*time.Millisecond {
 				t.Errorf("waited %v for a free lock", gap)
 			}
@@ -230,7 +230,7 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 			if _, err := s.store.Break(t.Context(), "k", "a", "for a reason"); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(300 * time.Millisecond) // so far apart may they be
+			time.Sleep(300 * time.Millisecond) // the hints may be that far apart
 		}
 		synctest.Wait()
 		// The first node's hint was too long ago to count.
@@ -269,7 +269,7 @@ func TestHints_ABreakIsToldByAMajorityBesideASilentNode(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(broken) != 1 || broken[0].ID != "a" || broken[0].Key != "k" {
-			t.Errorf("heard %+v", broken)
+			t.Errorf("received %+v", broken)
 		}
 	})
 }
