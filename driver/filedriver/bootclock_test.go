@@ -59,7 +59,7 @@ func TestClock_HR_A9_ALeaseOfThisBootIsNotOverUnderAnotherNameOfIt(t *testing.T)
 	dir, f := t.TempDir(), newFake()
 	s := open(t, dir, f.option())
 	grant(t, s, driver.Request{Key: "k", ID: "acquired", TTL: time.Hour})
-	closeStore(t, s) // as the command does that acquires
+	closeStore(t, s) // as the command leasehold acquire does
 	f.advance(time.Minute)
 	f.wall.Add(time.Minute.Microseconds() + 1000)
 	inside := newFake()

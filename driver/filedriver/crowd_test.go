@@ -167,7 +167,7 @@ func TestCrowd_OfKilledProcessesNeverHasTwoHolders(t *testing.T) {
 	}
 	judge(t, log, rounds)
 
-	// Marks of processes that let a hand-over lapse are kept for a minute.
+	// The store keeps marks of processes with a lapsed hand-over for a minute.
 	now, err := thisMachine()
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +189,7 @@ func holder(log string) (pid int) {
 	return pid
 }
 
-// belief is the time in which a contender took the key for its own.
+// belief is the time in which a contender had the lease by its own clock.
 type belief struct {
 	id         string
 	token      int64
@@ -236,6 +236,6 @@ func judge(t *testing.T, log string, atLeast int) {
 	}
 	t.Logf("%d grants, %d holders killed", len(all), died)
 	if len(all) < atLeast {
-		t.Errorf("%d grants: the crowd hardly moved", len(all))
+		t.Errorf("%d grants: too few to prove much", len(all))
 	}
 }

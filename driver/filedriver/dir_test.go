@@ -134,7 +134,7 @@ func TestPrefix_KeepsStoresOfOneDirectoryApart(t *testing.T) {
 		case h := <-hints:
 			heard[h.Key]++
 		case <-time.After(time.Minute):
-			t.Fatalf("heard %v", heard)
+			t.Fatalf("received %v", heard)
 		}
 	}
 	if want := map[string]int{"k": 1, "one:k": 1, "two:k": 1}; !maps.Equal(heard, want) {

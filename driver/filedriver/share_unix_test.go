@@ -36,8 +36,8 @@ func init() {
 	}
 }
 
-// startAs is startHelper as another user of a group, if this one may do that; else it
-// is this user.
+// startAs is startHelper as another user of a group if the test runs as root, and otherwise as
+// this user.
 func startAs(t *testing.T, program string, uid, gid uint32, name string, args ...string) *process {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -49,7 +49,7 @@ func startAs(t *testing.T, program string, uid, gid uint32, name string, args ..
 func TestMode_HR_F1_TwoUsersOfAGroupShareADirectoryUnderEveryUmask(t *testing.T) {
 	const group = 34567
 	top := shared(t, group)
-	dir := filepath.Join(top, "missing", "locks") // of which both parents are made
+	dir := filepath.Join(top, "missing", "locks") // Open makes both parents
 	program := filepath.Join(top, "program")
 	text, err := os.ReadFile(os.Args[0])
 	if err := errors.Join(err, os.WriteFile(program, text, 0o755), os.Chmod(program, 0o755)); err != nil {
@@ -118,8 +118,8 @@ func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 	}
 }
 
-// shared is a directory that other users can come to, and which belongs to a group if
-// this user may do that.
+// shared returns a directory that other users can reach. It belongs to a group if this user
+// may set that.
 func shared(t *testing.T, group int) string {
 	t.Helper()
 	top, err := os.MkdirTemp("", "leasehold-share-*")

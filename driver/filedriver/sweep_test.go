@@ -68,7 +68,7 @@ func TestIdle_FileGoesAlthoughItsShardWasTaken(t *testing.T) {
 	if err := sh.lock.lock(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
 	}
-	// The sweep that a new store begins with finds the shard taken, too.
+	// The first sweep of a new store finds the shard locked, too.
 	s.removeIdleFiles()
 	sh.lock.unlock()
 	eventually(t, "the sweep removes the file", func() bool { return len(files(t, s.tree.path("rooms"))) == 0 })
@@ -76,7 +76,7 @@ func TestIdle_FileGoesAlthoughItsShardWasTaken(t *testing.T) {
 
 func TestIdle_CloseRemovesWhatLingers(t *testing.T) {
 	s := open(t, t.TempDir())
-	// The sweep that a new store begins with may take the file away first.
+	// The first sweep of a new store may remove the file before.
 	eventually(t, "a file lingers for the next acquisition", func() bool {
 		grant(t, s, driver.Request{Key: "k", ID: "id"})
 		release(t, s, "k", "id")

@@ -28,7 +28,7 @@ func spend(t *testing.T, s *Driver, key, id string, forbid time.Duration) {
 	}
 }
 
-// refuses reports whether an id may not enter any more.
+// refuses reports whether the store rejects the id.
 func refuses(t *testing.T, s *Driver, key, id string) bool {
 	t.Helper()
 	got, err := s.Acquire(t.Context(), driver.Request{Key: key, ID: id, TTL: time.Minute, SingleUseID: true})
@@ -45,8 +45,8 @@ func tables(t *testing.T, s *Driver) []string {
 	return slices.DeleteFunc(files(t, s.tree.path("rooms")), func(name string) bool { return !strings.HasSuffix(name, idsSuffix) })
 }
 
-// TestIds_AreRememberedForTheirTime has few and many of them, of different times,
-// in the order of a die.
+// TestIds_AreRememberedForTheirTime plays few and many ids with different times, in random
+// order.
 func TestIds_AreRememberedForTheirTime(t *testing.T) {
 	f := newFake()
 	dir := t.TempDir()
@@ -86,8 +86,7 @@ func TestIds_AreRememberedForTheirTime(t *testing.T) {
 	}
 }
 
-// TestIds_OfALockThatIsUsedAllTheTimeTakeWhatTheLivingOnesTake: a table is not
-// full of the dead.
+// Expired ids must not fill the table.
 func TestIds_OfALockThatIsUsedAllTheTimeTakeWhatTheLivingOnesTake(t *testing.T) {
 	f := newFake()
 	s := open(t, t.TempDir(), f.option())
@@ -138,7 +137,7 @@ func TestIds_CostTheSameHoweverManyThereAre(t *testing.T) {
 	pairs(10_000)
 	last := best()
 	t.Logf("%v a pair with %d ids, %v with %d", first, 300, last, made)
-	if last > 5*first { // 40 times, if all of them are read
+	if last > 5*first { // about 40 times, if each pair read all ids
 		t.Errorf("a pair takes %v with 10 000 ids, %v with 300", last, first)
 	}
 }

@@ -93,7 +93,7 @@ func openBy(tb testing.TB, url string, client *http.Client) *httpdriver.Driver {
 	return d
 }
 
-// A client may send all of its requests by one connection, on which many of them wait.
+// A client may send all requests over one connection, also while many of them wait.
 func TestConformance_OverOneConnection(t *testing.T) {
 	skip.Nightly(t, "make test plays the same rows by HTTP/1.1")
 	var service *httptest.Server

@@ -1,7 +1,7 @@
 package httpdriver
 
-// WithFresh has a driver use clients that a function makes, as for an https URL.
+// WithFresh sets the function that makes the clients of a driver, as for an https URL.
 var WithFresh = withFresh
 
-// NewClient returns a client as drivers have it by default.
+// NewClient returns the default client of a driver.
 var NewClient = newClient

@@ -29,8 +29,8 @@ func (r *replicas) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.all[r.current.Load()].ServeHTTP(w, req)
 }
 
-// restarting starts replicas on store, one for each list of options, which a test replaces one
-// by the other.
+// restarting starts replicas on store, one for each list of options. The test switches between
+// them.
 func restarting(t *testing.T, store driver.Driver, each ...[]server.Option) (*replicas, string) {
 	t.Helper()
 	r := new(replicas)
@@ -47,8 +47,7 @@ func restarting(t *testing.T, store driver.Driver, each ...[]server.Option) (*re
 	return r, h.URL
 }
 
-// TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing: neither the service's bound nor
-// that of the quorum behind it is known before it is asked.
+// The client learns the bound of the service, and of the quorum behind it, only from its answer.
 func TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing(t *testing.T) {
 	majority, err := quorumdriver.New([]driver.Driver{memdriver.New(), memdriver.New(), memdriver.New()})
 	if err != nil {

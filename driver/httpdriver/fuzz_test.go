@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// canned answers every request with the same.
+// canned answers each request with the same answer.
 type canned struct {
 	status int
 	media  string
@@ -28,7 +28,7 @@ func (c *canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answering is a driver on a service that gives one answer to everything.
+// answering returns a driver on a service with the same answer to each request.
 func answering(tb testing.TB, c *canned) *httpdriver.Driver {
 	tb.Helper()
 	d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: c}))
@@ -39,8 +39,8 @@ func answering(tb testing.TB, c *canned) *httpdriver.Driver {
 	return d
 }
 
-// TestAnswer_OfSomethingElseIsNeverANo: a proxy or a portal may answer in the
-// place of the service, in JSON too. That is not known to be a loss.
+// A proxy or a portal may answer instead of the service, also in JSON. Such an answer is no
+// loss of a lease.
 func TestAnswer_OfSomethingElseIsNeverANo(t *testing.T) {
 	for _, c := range []canned{
 		{200, "application/json", []byte(`{}`)},
@@ -111,7 +111,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzStream looks for streams of events that hurt.
+// FuzzStream looks for streams of events that break the driver.
 func FuzzStream(f *testing.F) {
 	f.Add([]byte("event: ready\ndata: {\"address\":\"x\"}\n\n:\n\nevent: granted\ndata: {\"leaseId\":\"a\",\"token\":1,\"clockUs\":2,\"confirmMs\":3}\n\n"))
 	f.Add([]byte("event: broken\ndata: {\"leaseId\":\ndata: \"a\"}\n\n"))

@@ -215,8 +215,8 @@ func eventually(t *testing.T, ok func() bool) {
 	}
 }
 
-// TestRestart_AWaitGoesOn: the service goes away while a program waits and holds
-// leases by it, and another one takes its place on the same store.
+// The service ends while a program waits and holds leases through it, and another service
+// on the same store takes its address.
 func TestRestart_AWaitGoesOn(t *testing.T) {
 	store := memdriver.New()
 	start := func(listen func() (net.Listener, error)) (*server.Server, string, chan struct{}) {
@@ -332,7 +332,7 @@ func cleaned(h http.Handler) http.Handler {
 	})
 }
 
-// No name meets another one behind a proxy that cleans paths.
+// Different names stay different locks behind a proxy that cleans paths.
 func TestDriver_KeepsNamesBehindAProxyThatCleansPaths(t *testing.T) {
 	store := memdriver.New()
 	s, err := server.New(store)
@@ -374,7 +374,7 @@ func TestDriver_KeepsNamesBehindAProxyThatCleansPaths(t *testing.T) {
 	}
 }
 
-// A program in between that changes names asks for "data" instead of "./data".
+// A proxy that changes names asks for "data" instead of "./data".
 func TestAcquire_AnswerForAnotherLockIsUndone(t *testing.T) {
 	store := memdriver.New()
 	s, err := server.New(store)

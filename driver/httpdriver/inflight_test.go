@@ -23,7 +23,7 @@ func TestAcquire_TellsOfWhatTheServiceHasOnItsWay(t *testing.T) {
 	}
 }
 
-// slow is a store that the first request for the lock of a stranger reaches late.
+// slow is a store whose first request from a client other than the holder arrives late.
 type slow struct {
 	driver.Driver
 

@@ -19,8 +19,8 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// P3: by HTTP/2 all requests of a client share a connection. When it goes silent, at any moment
-// between two renewals, another one renews the lease while a third of it is left.
+// P3: over HTTP/2 all requests of a client share a connection. If it goes silent between two
+// renewals, a new connection renews the lease while a third of its TTL is left.
 func TestTransport_SilentHTTP2ConnectionCostsALeaseNoTry(t *testing.T) {
 	const ttl = 9 * time.Second
 	for after := 50 * time.Millisecond; after < ttl/3; after += ttl / 30 {

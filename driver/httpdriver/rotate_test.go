@@ -55,7 +55,7 @@ func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 	}
 	accepted.Store("two")
 	if err := list(); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
-		t.Errorf("the service is ahead of the file: %v, want an error that time heals", err)
+		t.Errorf("the service is ahead of the file: %v, want a temporary error", err)
 	}
 	if err := open()(); !errors.Is(err, driver.ErrPermanent) {
 		t.Errorf("a wrong token: %v, want ErrPermanent", err)

@@ -30,7 +30,7 @@ type router struct {
 	running  sync.WaitGroup
 }
 
-// route starts a router to a service at an address.
+// route starts a router to the service at the address.
 func route(t *testing.T, to string) *router {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +95,7 @@ func pump(to, from net.Conn, stranded chan struct{}) {
 	}
 }
 
-// forget has the connections that there are lead nowhere.
+// forget makes the router drop all bytes of the present connections.
 func (r *router) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -76,7 +76,7 @@ func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestTLS_HR_E8_ARightConnectionServes shows that the service above is well.
+// TestTLS_HR_E8_ARightConnectionServes proves that the service of the test above works.
 func TestTLS_HR_E8_ARightConnectionServes(t *testing.T) {
 	url, ca := secure(t, tls.NoClientCert)
 	d, err := httpdriver.Open(url + "?ca=" + ca + "&server_name=example.com")
@@ -89,8 +89,7 @@ func TestTLS_HR_E8_ARightConnectionServes(t *testing.T) {
 	}
 }
 
-// TestTimeout_HR_E8_AHandshakeThatIsNotAnsweredHasSentNothing: the connection is
-// accepted, and TLS never begins.
+// The server accepts the connection, and never answers the TLS handshake.
 func TestTimeout_HR_E8_AHandshakeThatIsNotAnsweredHasSentNothing(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,8 +121,7 @@ func (r retrying) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.second.RoundTrip(again)
 }
 
-// TestTransport_HR_C6_AConnectionThatFailsAfterOneThatDidNotIsUnknown: the first of
-// two tries has arrived.
+// The first of two tries has reached the service.
 func TestTransport_HR_C6_AConnectionThatFailsAfterOneThatDidNotIsUnknown(t *testing.T) {
 	_, url := behind(t, memdriver.New())
 	refused := &http.Transport{DialContext: (&net.Dialer{Control: refuse}).DialContext}

@@ -39,7 +39,7 @@ func TestClock_LeasesAndTokensGoByTheServers(t *testing.T) {
 	}
 	d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "b", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
 		if err != nil || reply.State != driver.Gone {
-			t.Errorf("the holder of before: %+v, %v", reply, err)
+			t.Errorf("the former holder: %+v, %v", reply, err)
 		}
 	})
 	if f := findings(t, d)["clock"]; f.Severity != driver.Warning {
@@ -54,7 +54,7 @@ func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
 	}
 	d := openURL(t, server.URL()) // without writes, so it does not sweep in the background
 	boss := admin(t, server.URL())
-	// As many as the sweeps of some seconds take.
+	// As many rows as the sweeps of some seconds remove.
 	exec(t, boss, `INSERT INTO leasehold SELECT 'job/' || n, record, ends FROM leasehold, generate_series(1, 2500) AS n WHERE key = 'warm-up'`)
 	if removed, err := d.table.Sweep(t.Context(), 1000); removed != 0 || err != nil {
 		t.Errorf("%d rows that still count were removed, %v", removed, err)
@@ -80,7 +80,7 @@ func TestSweep_RemovesNoNoteThatIsBeingWritten(t *testing.T) {
 	if err := warm(t, openURL(t, server.URL()+"&create=true")).Close(); err != nil {
 		t.Fatal(err)
 	}
-	d, sweeper := openURL(t, server.URL()), openURL(t, server.URL()) // which do not sweep by themselves
+	d, sweeper := openURL(t, server.URL()), openURL(t, server.URL()) // do not sweep in the background
 	boss := admin(t, server.URL())
 	exec(t, boss, `INSERT INTO leasehold VALUES ('note', $1, 0)`, record("of long ago"))
 	_, err := d.table.Transact(t.Context(), []roomdriver.Item{{Key: "k", Note: "note"}}, func(_ int, found roomdriver.Found) roomdriver.Change {

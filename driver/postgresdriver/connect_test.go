@@ -77,15 +77,15 @@ func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
 		t.Errorf("%+v, %v", reply, err)
 	}
 	after := sessions(t, boss)
-	for _, pid := range before { // another one may have come
+	for _, pid := range before { // there may be new sessions
 		if !slices.Contains(after, pid) {
 			t.Errorf("sessions %v, and then %v", before, after)
 		}
 	}
 }
 
-// The request of the first try stays on a connection that answers no more. The next try
-// does not wait for it.
+// The first try waits on a connection that no longer answers. The next try does not wait for
+// it.
 func TestRenew_ATryOnAConnectionThatAnswersNoMoreHoldsUpNoOther(t *testing.T) {
 	proxy := postgrestest.Shared(t).Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=60s"))
@@ -176,7 +176,7 @@ func TestAcquire_TheTableIsCreatedHoweverSoonCallsGiveUp(t *testing.T) {
 	ask := func() error { return impatient(d, mutex("k", "a"), 200*time.Millisecond) }
 	eventually(t, func() bool {
 		if err := ask(); !errors.Is(err, driver.ErrUnavailable) {
-			t.Errorf("there is no table yet, and so certainly no lock: %v", err)
+			t.Errorf("there is no table yet, so the lock is certainly not held: %v", err)
 		}
 		return len(waiting()) > 0
 	})

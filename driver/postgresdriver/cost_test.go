@@ -106,7 +106,7 @@ func TestCost_APairIsTwoRoundTrips(t *testing.T) {
 		})
 		t.Logf("%s: %.2f round trips, %.1f statements, %d bytes of WAL, %v", what,
 			float64(trips)/n, float64(statements)/n, wal/n, (took / n).Round(time.Microsecond))
-		// A clock that was not read for long on a busy machine is read again.
+		// On a busy machine the last reading of the clock may be too old, and is repeated.
 		if trips > n*most+n/2 {
 			t.Errorf("%s: %d round trips for %d pairs", what, trips, n)
 		}
@@ -158,8 +158,8 @@ func TestCost_AThousandRenewalsAreAFewStatements(t *testing.T) {
 	}
 }
 
-// TestRenew_BatchesThatOverlapNeverDeadlock has processes renew the same leases in
-// different orders, while the locks change hands.
+// TestRenew_BatchesThatOverlapNeverDeadlock plays processes that renew the same leases in
+// different orders, while the locks get new holders.
 func TestRenew_BatchesThatOverlapNeverDeadlock(t *testing.T) {
 	server := postgrestest.Shared(t)
 	first := warm(t, openURL(t, server.URL()+"&create=true&timeout=20s"))

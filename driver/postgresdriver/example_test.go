@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/postgresdriver"
 )
 
-// The database that a program has keeps its locks too.
+// A program keeps its locks in the database that it already has.
 func Example() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db1/app")
@@ -30,7 +30,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer client.Close() // and the store, which leaves the pool as it is
+	defer client.Close() // closes the store, too, but not the pool
 	lease, err := client.Mutex("orders/42").Lock(ctx)
 	if err != nil {
 		fmt.Println(err)
@@ -39,9 +39,9 @@ func Example() {
 	defer lease.Release()
 }
 
-// A holder that is stopped between the lock and the write cannot commit a write that
-// comes too late: its transaction begins with a look at the lease, and the lock stays
-// where it is until the transaction has ended.
+// A holder may be stopped between the lock and the write, but it cannot commit a late
+// write: its transaction begins with a check of the lease, and no other holder gets the
+// lock until the transaction has ended.
 func ExamplePin() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, "postgres://app@db1/app")

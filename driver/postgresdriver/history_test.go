@@ -25,7 +25,7 @@ type link struct {
 	sure               bool
 }
 
-// chain notes updates.
+// chain records updates.
 type chain struct {
 	mu    sync.Mutex
 	links []link

@@ -130,8 +130,8 @@ func TestAcquire_ARecordOfANewerVersionIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOpen_APoolOfOneConnectionIsEnough has all verbs of a URL that allows one connection,
-// which waiting, renewing and listening do not share.
+// TestOpen_APoolOfOneConnectionIsEnough calls all verbs with a URL that allows one connection:
+// renewals and the listener have further connections.
 func TestOpen_APoolOfOneConnectionIsEnough(t *testing.T) {
 	server := postgrestest.Shared(t)
 	d := warm(t, openURL(t, server.URL()+"&create=true&pool_max_conns=1"))
@@ -167,7 +167,7 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 	}
 	u, _ := url.Parse(server.URL())
 	u.User = url.User("app")
-	// With the right to create it is not asked for where the table is there.
+	// The right to create is not needed if the table exists.
 	d := openURL(t, u.String()+"&schema=locks&create=true")
 	other := openURL(t, u.String()+"&schema=locks")
 	woken := make(chan driver.Hint, 10)

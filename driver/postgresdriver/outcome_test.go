@@ -63,7 +63,7 @@ func mutex(key, id string) driver.Request {
 	return driver.Request{Key: key, ID: id, TTL: time.Minute, ConfirmWindow: time.Second}
 }
 
-// admin is a connection of the superuser.
+// admin returns a connection of the superuser.
 func admin(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), url)
@@ -148,7 +148,7 @@ func TestRelease_ACutAfterTheChangeIsUnknownAndTheNextHolderSurvives(t *testing.
 	}
 }
 
-// between runs a step of the store's and does something when the row is locked.
+// between runs an update of the store, and calls do while the row is locked.
 func between(ctx context.Context, d *Driver, key string, do func()) error {
 	_, err := d.table.Transact(ctx, []roomdriver.Item{{Key: key}}, func(_ int, found roomdriver.Found) roomdriver.Change {
 		do()
@@ -206,7 +206,7 @@ func TestAcquire_ARowThatSomebodyElseLocksIsSaidAndHoldsUpNobodyElse(t *testing.
 	live.Test(t)
 	t.Parallel()
 	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=3s")) // another lock has to be had within it
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=3s")) // another lock must be granted within it
 	boss := admin(t, server.URL())
 	exec(t, boss, `BEGIN`)
 	exec(t, boss, `SELECT FROM leasehold WHERE key = 'warm-up' FOR UPDATE`)
@@ -227,8 +227,8 @@ func TestAcquire_ARowThatSomebodyElseLocksIsSaidAndHoldsUpNobodyElse(t *testing.
 	}
 }
 
-// TestAcquire_ACommitThatNoReplicaHasIsNoGrant has a server that waits for a replica
-// which is away. If the waiting is cancelled it acknowledges the commit, and warns.
+// The server waits for a replica that is away. If the wait is cancelled, it acknowledges the
+// commit with a warning.
 func TestAcquire_ACommitThatNoReplicaHasIsNoGrant(t *testing.T) {
 	server := postgrestest.Start(t, "synchronous_commit=on", "synchronous_standby_names=nobody")
 	warm(t, openURL(t, server.URL()+"&create=true&synchronous_commit=local"))

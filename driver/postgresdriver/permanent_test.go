@@ -91,8 +91,8 @@ func untrusted(t *testing.T) string {
 	return addr
 }
 
-// PostgreSQL's own client, like pgx, asks no host behind one that refuses a password, a
-// database or a right.
+// PostgreSQL's own client, like pgx, asks no further host after a host has refused a password,
+// a database or a right.
 func TestAcquire_HostsThatRefuseHideNoOther(t *testing.T) {
 	server := postgrestest.Shared(t)
 	host := strings.TrimSuffix(strings.Split(strings.SplitN(server.URL(), "@", 2)[1], "/")[0], "/")

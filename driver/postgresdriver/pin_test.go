@@ -40,7 +40,7 @@ func state(t *testing.T, d *Driver, req driver.Request) driver.State {
 	return reply.State
 }
 
-// begun is a transaction that ends with the test at the latest.
+// begun returns a transaction that ends with the test at the latest.
 func begun(t *testing.T, url string, o pgx.TxOptions) pgx.Tx {
 	t.Helper()
 	tx, err := admin(t, url).BeginTx(t.Context(), o)
@@ -265,7 +265,7 @@ func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
 	}
 }
 
-// standing is when a call of c waits for a lock.
+// standing waits until a call of c waits for a lock.
 func standing(t *testing.T, c *leasehold.Client) {
 	t.Helper()
 	eventually(t, func() bool { return c.Stats().Waiting > 0 })
@@ -354,7 +354,7 @@ func TestPin_SaysWhatIsWrong(t *testing.T) {
 			t.Errorf("%v: %v", h, err)
 		}
 	}
-	// Another name of the same table is the same.
+	// Another name of the same table has the same pins.
 	if err := Pin(t.Context(), tx, held{"k", "a"}, WithSchema("public")); err != nil {
 		t.Error(err)
 	}
@@ -437,7 +437,7 @@ func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
 	}
 }
 
-// increase reads, waits and writes, as a program does that relies on its lock.
+// increase reads, waits and writes, like a program that relies on its lock.
 func increase(ctx context.Context, pool *pgxpool.Pool, lease Lease) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if err := Pin(ctx, tx, lease); err != nil {

@@ -43,7 +43,7 @@ func full(t *testing.T) (*postgrestest.Server, func()) {
 	}
 }
 
-// P3: a store that is well loses no lease. The grant has left a connection.
+// P3: a healthy store loses no lease. The connection of the grant still exists.
 func TestRenew_AServerThatTakesNoMoreConnectionsLosesNoLease(t *testing.T) {
 	s, fill := full(t)
 	d := openURL(t, s.URL())
@@ -142,8 +142,8 @@ func TestWatch_LeavesTheLastConnectionToCalls(t *testing.T) {
 	})
 }
 
-// A process that waits has one connection, and one that listens: many such processes would
-// otherwise lock the application out of its server.
+// A waiting process has one connection for calls and one for the listener: otherwise many such
+// processes would use up the server's connections.
 func TestAcquire_AWaitingCallTakesOneConnectionAndOneThatListens(t *testing.T) {
 	server := postgrestest.Shared(t)
 	boss := admin(t, server.URL())
@@ -185,7 +185,7 @@ func TestAcquire_AWaitingCallTakesOneConnectionAndOneThatListens(t *testing.T) {
 	}
 }
 
-// A sweep, and the message of a listener to itself, wait for the connection that there is.
+// A sweep, and the message of a listener to itself, wait for the present connection.
 func TestSweep_MakesNoConnection(t *testing.T) {
 	server := postgrestest.Shared(t)
 	exec(t, admin(t, server.URL()), SQL())
@@ -213,8 +213,8 @@ func TestSweep_MakesNoConnection(t *testing.T) {
 	}
 }
 
-// A call that comes during a sweep waits for a moment before it makes a connection, and so does
-// a renewal that has the time.
+// During a sweep a call waits for a moment before it makes a connection, and so does a renewal
+// that has enough time.
 func TestPool_SharesTheConnectionWithASweepForAMoment(t *testing.T) {
 	p := &pool{there: map[*pgx.Conn]*life{new(pgx.Conn): {}}}
 	if err := p.enter(t.Context(), background, false); err != nil {
@@ -316,7 +316,7 @@ func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
 	p.give(conn, nil)
 }
 
-// P3: a connection that is given up takes the room of no other while it is closed.
+// P3: a connection that is being closed does not count against the limit of connections.
 func TestRenew_ConnectionsThatLeadNowhereLeaveRoomForOthers(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -379,7 +379,7 @@ func refusal(code string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...) //nolint:gosec // it is short
 }
 
-// A server at its limit makes a process for each that it refuses.
+// A server at its limit starts a process for each connection that it refuses.
 func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -403,7 +403,7 @@ func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// At once as many as there may be connections, and then by pauses of at least 25 ms, 50, 100, 200, 400, 500, 500…
+	// At once as many attempts as there may be connections, and then one after pauses of at least 25 ms, 50, 100, 200, 400, 500, 500…
 	if n := taken.Load(); n < 4 || n > mainConns+5+2*seconds {
 		t.Errorf("%d attempts in %d s", n, seconds)
 	}
@@ -662,7 +662,7 @@ func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 	p := d.table.pool
 	var conn *pgxpool.Conn
 	var others []*pgxpool.Conn
-	eventually(t, func() bool { // a sweep may have another one
+	eventually(t, func() bool { // a sweep may have another connection
 		if stat := p.conns.Stat(); stat.IdleConns() > 0 {
 			var err error
 			if conn, err = p.take(t.Context(), ordinary); err != nil {
@@ -706,7 +706,7 @@ func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 	s, fill := full(t)
 	proxy := s.Proxy(t)
 	d := warm(t, openURL(t, proxy.URL()+"&timeout=10s"))
-	time.Sleep(1100 * time.Millisecond) // after a second pgxpool looks whether a connection is alive
+	time.Sleep(1100 * time.Millisecond) // after a second pgxpool checks whether a connection is alive
 	fill()
 	proxy.Strand()
 	defer proxy.CutAll()
