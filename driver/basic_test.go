@@ -25,7 +25,7 @@ type table struct {
 	// hang, if set, blocks calls on hangKey until it is closed.
 	hang    chan struct{}
 	hangKey string
-	// lose is how many answers get lost after their effect.
+	// lose is the number of answers that get lost after their effect.
 	lose int
 }
 

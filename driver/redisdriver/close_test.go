@@ -53,7 +53,7 @@ func (h *heard) about(what string) (lines []string) {
 	return lines
 }
 
-// lateConn hands over the answer to a PING as it is closed, or a moment later if it is not.
+// lateConn returns the answer to a PING when it is closed, or a moment later if it is not.
 type lateConn struct {
 	net.Conn
 	pinged chan<- struct{}

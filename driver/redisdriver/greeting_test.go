@@ -65,7 +65,7 @@ func crowd(d driver.Driver, n int) []error {
 	return errs
 }
 
-// restricted are ways in which a server refuses a connection that it has taken.
+// restricted are the ways in which a server refuses a connection after accepting it.
 func restricted(t *testing.T) map[string]redis.Options {
 	secret := redistest.Start(t, "--requirepass", "secret")
 	full := redistest.Start(t, "--maxclients", "10")
@@ -188,7 +188,7 @@ func TestDriver_HR_H6_NothingSentIsSaidAtOnce(t *testing.T) {
 
 func TestDriver_HR_G1_SentinelsThatRefuseLeaveNoConnection(t *testing.T) {
 	live.Test(t)
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close them some day
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector would close leaked connections
 	s := redistest.StartSentinel(t)
 	d, err := redisdriver.Open("redis+sentinel://" + s.Sentinel.Addr() + "?master=" + redistest.PrimaryName + "&sentinel-username=nobody&sentinel-password=x")
 	if err != nil {

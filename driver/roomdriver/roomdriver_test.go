@@ -259,7 +259,7 @@ func TestOnce_ReleasedIdsDoNotMakeTheRecordGrow(t *testing.T) {
 		req := request(id)
 		req.SingleUseID = true
 		if reply := acquire(t, d, req, driver.Gone); !reply.Replayed {
-			t.Errorf("%s: %+v; want that it was released", id, reply)
+			t.Errorf("%s: %+v; want Replayed", id, reply)
 		}
 	}
 }
@@ -286,7 +286,7 @@ func TestGuard_AStoreThatMayHaveForgottenRefuses(t *testing.T) {
 	})
 }
 
-// forgetful is a table that loses everything before its third update.
+// forgetful is a table that loses all records before its third update.
 type forgetful struct{ *rows }
 
 func (t forgetful) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
@@ -318,7 +318,7 @@ func (lying) Update(context.Context, string, func([]byte, time.Time) ([]byte, er
 	return nil
 }
 
-// idle is a table that leaves out everything.
+// idle is a table whose transactions leave out all items.
 type idle struct{ *ledger }
 
 func (idle) Transact(context.Context, []roomdriver.Item, func(int, roomdriver.Found) roomdriver.Change) ([]int, error) {
@@ -490,7 +490,7 @@ func TestTransact_KeepsAWriterAWriterWhereItIsShut(t *testing.T) {
 					t.Errorf("%+v, %v", reply, err)
 				}
 			},
-			func() { // asked together with that, which fails alone
+			func() { // in one update with the downgrade, which alone fails
 				queue := shared("r")
 				queue.TicketTTL = time.Hour
 				acquire(t, d, queue, driver.Queued)

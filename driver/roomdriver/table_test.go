@@ -112,13 +112,13 @@ func (t swapping) Swap(_ context.Context, key, version string, next []byte) (boo
 	return true, nil
 }
 
-// ledger is a table with transactions. It checks how they are asked for.
+// ledger is a table with transactions. It checks the calls of Transact.
 type ledger struct {
 	*rows
 	busy  func(key string) bool // keys that Transact leaves out, if it has several items
 	fails error                 // after f
 
-	overtaken bool // exchanges are, now and then
+	overtaken bool // whether some exchanges are overtaken
 }
 
 func (t *ledger) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
@@ -166,8 +166,8 @@ func (t *ledger) commit(items []roomdriver.Item, f func(int, roomdriver.Found) r
 	return messages, skipped, nil
 }
 
-// exchanging is a table with conditional writes, too. Every seventh is overtaken, and
-// every eleventh has to be a transaction.
+// exchanging is a table that also has conditional writes. Every seventh is overtaken, and
+// every eleventh must become a transaction.
 type exchanging struct{ *ledger }
 
 func (t exchanging) Read(_ context.Context, key string) ([]byte, time.Time, error) {

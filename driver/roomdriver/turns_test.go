@@ -135,7 +135,7 @@ func TestTurns_WhoeverGivesUpIsToldWhetherItWasAsked(t *testing.T) {
 	})
 }
 
-// A call that was given up is made nevertheless. Its caller may use the labels again.
+// The driver still carries out a call that was given up. Its caller may change the labels then.
 func TestTurns_ACallThatWasGivenUpKeepsItsLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, slow{rows: newRows()})
@@ -166,7 +166,7 @@ func TestTurns_ACallThatWasGivenUpKeepsItsLabels(t *testing.T) {
 	})
 }
 
-// closable is a table that may not be used after its end.
+// closable is a table that must not be used after its Close.
 type closable struct {
 	slow
 	closed *bool

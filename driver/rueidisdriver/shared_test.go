@@ -40,7 +40,7 @@ func beside(t *testing.T, request func(ctx context.Context, d *rueidisdriver.Dri
 	time.Sleep(50 * time.Millisecond) // it can miss a fault by this, and not invent one
 	giveUp()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
-		t.Errorf("the look that was given up: %v", err)
+		t.Errorf("the cancelled inspect: %v", err)
 	}
 	return <-answered
 }
