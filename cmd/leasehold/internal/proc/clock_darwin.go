@@ -22,7 +22,7 @@ type alarm struct {
 }
 
 // alarmLook bounds how late an alarm is after the machine slept, since Go's
-// timers stand still meanwhile.
+// timers stand still during that time.
 const alarmLook = 500 * time.Millisecond
 
 func newAlarm() (*alarm, error) {

@@ -41,7 +41,7 @@ func (a *alarm) wait() {
 			if err == unix.EINTR {
 				continue
 			}
-			time.Sleep(10 * time.Millisecond) // cannot happen; better a slow clock than none
+			time.Sleep(10 * time.Millisecond) // cannot happen; a slow clock is better than a failed guard
 		}
 		select {
 		case a.C <- struct{}{}:

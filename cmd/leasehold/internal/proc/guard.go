@@ -21,12 +21,13 @@ import (
 // do: the child inherits it, and may be the same binary.
 const guardName = "lease-guard"
 
-// In a process that Start has made to be a guard, init does the guard's work and exits. In
-// one that a guard has made for execChild, it becomes the child.
-// In any other it returns at once. It is no function for main to call, because the
+// init does the guard's work and exits in a process that Start has made to be a guard. In
+// a process that a guard has made for execChild, it becomes the child. In any other process
+// it returns at once. It is not a function for main to call, because the
 // packages that this one does not import are initialized before main and, but for a few,
 // after this one: the clients of all stores take several times as long as the guard's
-// own start. Nothing here imports os/exec or path/filepath, which are initialized late.
+// own start. Therefore this package does not import os/exec or path/filepath, which are
+// initialized late.
 func init() {
 	if len(os.Args) == 2 && os.Args[0] == guardName {
 		guardMain()
@@ -53,7 +54,7 @@ type guard struct {
 	plan
 	spec         spec
 	pid          int
-	ended        bool // the child was reaped: its pid may belong to somebody else
+	ended        bool // the child was reaped: its pid may belong to another process
 	status       syscall.WaitStatus
 	stopped      bool
 	seen         map[int]int64 // where orphans are lost: members of the tree, with their start
@@ -100,7 +101,7 @@ func runGuard(fd int) bool {
 }
 
 // deadly are the signals that end or stop a program in Go that does not listen for them.
-// Its runtime catches all others, as package os/signal promises, and does nothing. To
+// Its runtime catches the other signals, as package os/signal promises, and ignores them. To
 // listen for one takes two switches between threads, some 30 µs, and there are 30
 // real-time signals.
 var deadly = append([]os.Signal{
@@ -199,7 +200,7 @@ func (g *guard) tryReport(r report) {
 	}
 }
 
-// act does what the plan has for now.
+// act takes the step of the plan that is due.
 func (g *guard) act(now int64) {
 	switch g.step(now) {
 	case stepTerm:
@@ -217,7 +218,7 @@ func (g *guard) act(now int64) {
 }
 
 // batch is how many dead processes are reaped at a time. Processes that fork and exit
-// leave others without end, and the plan must not wait for that.
+// leave dead processes without end, and the plan must not wait for that.
 const batch = 64
 
 // ready is a channel that can always be received from.
@@ -228,7 +229,7 @@ var ready = func() <-chan struct{} {
 }()
 
 // reap reaps some dead processes, and reports whether the whole tree is gone. more is
-// ready at once if there may be others to reap, and nil if there are none.
+// ready at once if there may be more to reap, and nil if not.
 func (g *guard) reap() (gone bool, more <-chan struct{}) {
 	for range batch {
 		var ws syscall.WaitStatus
@@ -240,7 +241,7 @@ func (g *guard) reap() (gone bool, more <-chan struct{}) {
 		case err != nil || pid == 0:
 			return false, nil
 		case pid != g.pid:
-			g.lookSoon() // it may have left somebody
+			g.lookSoon() // it may have left a process
 		case ws.Stopped():
 			g.tryReport(report{Kind: reportStopped, Signal: ws.StopSignal()})
 		default:
@@ -262,9 +263,9 @@ const (
 // stubborn is how long after KILL a process is reported that does not end.
 const stubborn = 2 * time.Second
 
-// nextLook is when to look for members of the tree that the last look missed, 0 for
-// never. On systems that do not deliver orphans to the guard, no signal tells of the last
-// one's end either.
+// nextLook returns the time of the next look for members of the tree that the last look
+// missed, 0 for never. On systems that do not deliver orphans to the guard, their end causes
+// no signal either.
 func (g *guard) nextLook(now int64) int64 {
 	if !g.killing && (adoptsOrphans || !g.ended) {
 		return 0
@@ -377,8 +378,8 @@ func (g *guard) survives(pid int, reason syscall.Errno) {
 	}
 }
 
-// tree lists what is left of the child and its descendants. The list is partial if the
-// plan has something else to do meanwhile.
+// tree lists the remaining processes of the child and its descendants. The list is partial
+// if a step of the plan becomes due during the listing.
 func (g *guard) tree() ([]procEntry, error) {
 	began := clock()
 	all, err := processes(g.next())
@@ -396,7 +397,7 @@ func (g *guard) tree() ([]procEntry, error) {
 	return found, err
 }
 
-// empty reports whether nothing is left, on systems where wait cannot tell.
+// empty reports whether the tree is gone, on systems where wait cannot report it.
 func (g *guard) empty() bool {
 	tree, err := g.tree()
 	return err == nil && len(tree) == 0

@@ -14,7 +14,7 @@ import (
 
 var errNotFound = errors.New("executable file not found in $PATH")
 
-// lookup finds the program as execvp does: a name with a slash is used as it is, others
+// lookup finds the program as execvp does: a name with a slash is used as it is, other names
 // are searched in the PATH of env. Relative paths are relative to dir.
 func lookup(name, dir string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
@@ -45,7 +45,7 @@ func usable(path string) error {
 	switch {
 	case err != nil:
 		var reason syscall.Errno
-		errors.As(err, &reason) // without the path, which StartError says
+		errors.As(err, &reason) // without the path, which is in StartError
 		return reason
 	case info.IsDir():
 		return syscall.EISDIR
@@ -87,8 +87,8 @@ func lastOfEach(env []string) []string {
 	return kept
 }
 
-// script reports whether the first line of a file is text, by which shells tell a script
-// without "#!" from a binary.
+// script reports whether the first line of a file is text. Shells use the same test to
+// distinguish a script without "#!" from a binary.
 func script(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// exitGrace is the time that a command's descendants have to end by themselves after it.
-// Nothing but a test changes it.
+// exitGrace is the time that descendants have, after the end of the command, to end without a
+// signal. Only tests change it.
 var exitGrace = 200 * time.Millisecond
 
 // plan is the guard's schedule: when to send TERM and when to begin to kill. All times
@@ -37,14 +37,13 @@ func (p *plan) setDeadline(at int64) {
 	}
 }
 
-// end asks for TERM and KILL at the given times, or at earlier ones that were asked for
-// before.
+// end asks for TERM and KILL at the given times. Earlier times of a call before stay.
 func (p *plan) end(term, kill int64) {
 	p.term = sooner(p.term, term)
 	p.kill = sooner(p.kill, kill)
 }
 
-// next is when step has something to do, 0 for never.
+// next returns when step has something to do, 0 for never.
 func (p *plan) next() int64 {
 	if p.killing {
 		return 0
@@ -56,13 +55,13 @@ func (p *plan) next() int64 {
 	return sooner(at, sooner(p.deadlineTerm(), p.term))
 }
 
-// step returns what is to be done now, each thing once.
+// step returns the action that is due, each action once.
 func (p *plan) step(now int64) step {
 	if p.killing {
 		return stepNone
 	}
 	// Once TERM was sent for another reason the deadline may still be pushed: it
-	// is only latched where it is what ends the command.
+	// becomes final only if the deadline ends the command.
 	p.late = p.late || due(p.deadline, now) || !p.termed && due(p.deadlineTerm(), now)
 	switch {
 	case due(p.deadline, now), due(p.kill, now):

@@ -49,7 +49,7 @@ func (g *Prepared) Close() {
 	g.guard = nil
 }
 
-// take returns the guard and its link, or nil if there is none, or none that lives.
+// take returns the guard and its link, or nil if there is no guard or it has died.
 func (g *Prepared) take() (*os.Process, *link) {
 	if g == nil {
 		return nil, nil
@@ -85,7 +85,7 @@ func startGuard(cmd Command) (*os.Process, *link, error) {
 
 // reap waits for a guard.
 func reap(guard *os.Process) {
-	_, _ = guard.Wait() // how it ended does not matter, only what it reported
+	_, _ = guard.Wait() // its exit code does not matter, only its reports
 	ownChildren.forget(guard.Pid)
 }
 

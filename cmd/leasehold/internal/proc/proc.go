@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// ErrGuardLost says that the guard died, or hung and was killed, before it had
-// said how the command ended. The command and all its descendants were killed.
+// ErrGuardLost means that the guard died, or hung and was killed, before it had
+// reported how the command ended. The command and all its descendants were killed.
 var ErrGuardLost = errors.New("proc: the guard process was lost")
 
-// ErrTooLate says that the deadline of a command had passed before the command could
+// ErrTooLate means that the deadline of a command had passed before the command could
 // begin. It was not begun.
 var ErrTooLate = errors.New("proc: the deadline had passed before the command could begin")
 
-// Command says what to run.
+// Command is a program to run, with its settings.
 type Command struct {
 	// Args is the program and its arguments. A program without a slash is looked
 	// up in the PATH of Env. As with execvp, a script without "#!" is run by sh.
@@ -28,14 +28,14 @@ type Command struct {
 	// Stdin, Stdout and Stderr are inherited as they are; nil stands for the
 	// caller's own. Further descriptors that the caller itself inherited pass too.
 	Stdin, Stdout, Stderr *os.File
-	// Grace is the time between TERM and KILL at the deadline, and for what the
+	// Grace is the time between TERM and KILL at the deadline, and for processes that the
 	// command leaves behind. Zero means KILL at once.
 	Grace time.Duration
-	// Deadline is the first deadline, see [Process.SetDeadline]. Zero means none.
+	// Deadline is the first deadline, see [Process.SetDeadline]. Zero: no deadline.
 	Deadline time.Time
 	// Signals, if not nil, is a channel on which the caller has been listening with
-	// [os/signal.Notify] so far. The command takes it over until its end: what waits in
-	// it is forwarded, so that no signal falls between the two, or is forwarded twice.
+	// [os/signal.Notify] so far. The command takes it over until its end: signals that wait
+	// in it are forwarded, so that no signal is lost, or forwarded twice.
 	// Then the caller goes on to listen, or stops.
 	Signals chan os.Signal
 	// Prepared, if not nil, is a guard that was started before, see [Prepare]. Stdin,
@@ -57,18 +57,18 @@ type Command struct {
 // while it lives.
 type Survivor struct {
 	Pid int
-	// UID is the id of the user whose process it is, or -1 if that is unknown.
+	// UID is the id of the user that the process belongs to, or -1 if unknown.
 	UID int
-	// Denied reports whether the process belongs to a user whom the caller's may not
+	// Denied reports whether the process belongs to a user that the caller may not
 	// signal. If not, it has received KILL, and the kernel does not end it.
 	Denied bool
 }
 
-// Result tells how a command ended.
+// Result is the outcome of a command.
 type Result struct {
 	// Code is the exit code as a shell would show it: 128+n after signal n.
 	Code int
-	// Signal is what killed the command, or 0.
+	// Signal is the signal that killed the command, or 0.
 	Signal syscall.Signal
 	// Stopped: Stop was called before the command had ended.
 	Stopped bool
@@ -80,7 +80,7 @@ type Result struct {
 	Interrupted bool
 }
 
-// StartError says why a command could not be started.
+// StartError is the reason why a command could not be started.
 type StartError struct {
 	Name string
 	Err  error

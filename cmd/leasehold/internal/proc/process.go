@@ -18,12 +18,12 @@ import (
 )
 
 // forwarded are the signals that go from the wrapper to the child's group: all that
-// Go lets a program have and that are not about the wrapper itself. Its runtime
+// Go passes to a program and that are not about the wrapper itself. Its runtime
 // keeps SIGPROF and the first three real-time signals. It also sends SIGURG to
-// itself, so that a child may get one that nobody sent; who asks for that signal
-// has to look whether there is a reason for it anyway. SIGPIPE is not among them: the
-// kernel sends it to the wrapper for each write to a connection that has broken, as one to
-// a store may, and nobody can tell that from one that was sent.
+// itself, so a child may get a SIGURG without a cause; programs that use that signal
+// have to check for a cause anyway. SIGPIPE is not forwarded: the kernel sends it to the
+// wrapper for each write to a broken connection, for example to a store, and such a SIGPIPE
+// looks like one that a process sent.
 var forwarded = append([]os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGALRM,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
@@ -38,8 +38,8 @@ func Forwarded() []os.Signal { return slices.Clone(forwarded) }
 const (
 	// backstop is how much later than the guard the wrapper acts on the same times.
 	backstop = 250 * time.Millisecond
-	// reportTimeout is what a guard has from then on to say how the command ended. On a
-	// busy machine it may be seconds before a process gets a processor.
+	// reportTimeout is the time after that in which a guard has to report how the command
+	// ended. On a busy machine a process may wait seconds for a processor.
 	reportTimeout = 5 * time.Second
 )
 
@@ -56,14 +56,14 @@ type Process struct {
 	listens bool // to signals, which are no caller's
 	typed   bool // owned by supervise: no interrupt was forwarded
 
-	reportsDone chan struct{} // closed when the guard has said its last word
+	reportsDone chan struct{} // closed after the guard's last report
 	done        chan struct{}
 	result      Result // these two from done on
 	err         error
 
 	mu       sync.Mutex
 	over     bool
-	asked    int64 // the last deadline sent, by clock, 0 for none
+	asked    int64 // the last deadline sent, by clock, or 0
 	deadline int64 // the earliest by which the guard may be going
 	stopAt   int64
 	timer    *time.Timer // acts in the place of a guard that let a time pass
@@ -72,8 +72,8 @@ type Process struct {
 	acting   sync.WaitGroup
 }
 
-// Start runs the command. What cannot be executed is reported as a [*StartError], and a
-// command whose deadline has passed before it could begin as [ErrTooLate].
+// Start runs the command. The error is a [*StartError] if the command cannot be executed,
+// and [ErrTooLate] if its deadline has passed before it could begin.
 // Every started Process must be waited for, or at least until Done.
 func Start(cmd Command) (*Process, error) {
 	if cmd.Prepared != nil && (cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil) {
@@ -92,7 +92,7 @@ func Start(cmd Command) (*Process, error) {
 		p.tty = openTerminal()
 		s.Foreground = p.tty.startsInForeground(int(descriptor(cmd.Stdin, 0)))
 		for _, sig := range forwarded {
-			if !signal.Ignored(sig) { // what nohup ignores, the child is to ignore
+			if !signal.Ignored(sig) { // the child ignores a signal that nohup ignores
 				signal.Notify(p.signals, sig)
 			}
 		}
@@ -106,8 +106,8 @@ func Start(cmd Command) (*Process, error) {
 	return p, nil
 }
 
-// dropPipe has the wrapper outlive what it writes to where nobody reads, such as a message.
-// The signal is caught and not ignored, because the child would inherit that.
+// dropPipe catches SIGPIPE, so that a message to a closed stderr does not kill the wrapper.
+// The signal is not ignored, because the child would inherit that.
 var dropPipe = sync.OnceFunc(func() {
 	if !signal.Ignored(syscall.SIGPIPE) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -202,8 +202,8 @@ func forkGuard(cmd Command, socket int) (int, error) {
 		return 0, err
 	}
 	files := []uintptr{descriptor(cmd.Stdin, 0), descriptor(cmd.Stdout, 1), descriptor(cmd.Stderr, 2)}
-	// Descriptors that the wrapper inherited, say from make or systemd, stay where
-	// they are. The socket takes the first number that is not one of them.
+	// Descriptors that the wrapper inherited, for example from make or systemd, keep
+	// their numbers. The socket takes the first free number.
 	for inherited(len(files)) {
 		files = append(files, uintptr(len(files)))
 	}
@@ -223,8 +223,8 @@ func inherited(fd int) bool {
 	return err == nil && flags&unix.FD_CLOEXEC == 0
 }
 
-// descriptor is that of f. For the caller's own the number is used as it is, since
-// a look through os.File would change its blocking mode.
+// descriptor returns the descriptor of f, or own if f is nil. That is not a call through
+// os.File, which would change the blocking mode.
 func descriptor(f *os.File, own uintptr) uintptr {
 	if f == nil {
 		return own
@@ -265,8 +265,8 @@ func (p *Process) SetDeadline(at time.Time) {
 	p.arm()
 }
 
-// Stop sends TERM to the command and all its descendants, and KILL to those that are left
-// after the grace. It does not wait for that; Wait does. Stopping again can only bring
+// Stop sends TERM to the command and all its descendants, and KILL to the processes that are
+// left after the grace. It does not wait for that; Wait does. Stopping again can only bring
 // the KILL forward. The deadline stays in force.
 func (p *Process) Stop(grace time.Duration) {
 	at := later(clock(), int64(max(grace, 0)))
@@ -287,16 +287,16 @@ func (p *Process) Wait() (Result, error) {
 	return p.result, p.err
 }
 
-// send sends an order to the guard, and kills a guard that takes none. The caller holds
-// mu.
+// send sends an order to the guard, and kills a guard that does not accept it. The caller
+// holds mu.
 func (p *Process) send(o order) {
 	if !p.over && p.link.order(o) != nil {
 		_ = p.guard.Kill()
 	}
 }
 
-// confirmed stores the deadline that the guard has confirmed. Until then the earlier ones
-// count, so that a guard that hangs is found at the last deadline that it knew, also
+// confirmed stores the deadline that the guard has confirmed. Earlier deadlines count until
+// then, so that a guard that hangs is found at the last deadline that it received, also
 // while the caller renews.
 func (p *Process) confirmed(at int64) {
 	p.mu.Lock()

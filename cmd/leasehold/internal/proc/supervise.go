@@ -71,7 +71,7 @@ func (p *Process) forward(sig syscall.Signal) {
 // follow stops the wrapper after the child was stopped.
 func (p *Process) follow(sig syscall.Signal) {
 	if p.tty == nil {
-		return // whoever stopped it will continue it
+		return // the process that stopped it will continue it
 	}
 	wants := sig == syscall.SIGTTIN || sig == syscall.SIGTTOU
 	switch {
@@ -85,14 +85,14 @@ func (p *Process) follow(sig syscall.Signal) {
 		}
 		p.tty.resumed()
 		if wants && !p.tty.childIsForeground() {
-			p.Stop(p.grace) // it would wait for ever for what nobody can give it
+			p.Stop(p.grace) // it would wait forever for the terminal
 		}
 	}
 	_ = p.Signal(syscall.SIGCONT)
 }
 
-// relieve ends what the wrapper does in place of the guard, whose pid is valid only until
-// it is reaped. It reports whether the wrapper did anything.
+// relieve ends the wrapper's work in place of the guard, because the guard's pid is valid
+// only until it is reaped. It reports whether the wrapper did anything.
 func (p *Process) relieve() bool {
 	p.mu.Lock()
 	p.over = true
@@ -111,7 +111,7 @@ func (p *Process) settle(last report, acted bool) {
 		p.err = ErrGuardLost
 	}
 	p.tty.take()
-	if acted { // before the guard has heard of it
+	if acted { // before the guard received it
 		o := p.finalReport(last.Status)
 		last.Stopped, last.Late = last.Stopped || o.Stopped, last.Late || o.Late
 	}
@@ -133,14 +133,14 @@ func (p *Process) finalReport(status syscall.WaitStatus) report {
 	return report{Status: status, Stopped: p.stopAt != 0, Late: due(p.deadline, clock())}
 }
 
-// killOrphans kills the processes that a dead guard left until there are none, and
+// killOrphans kills the processes that a dead guard left until all are gone, and
 // returns how the child ended.
 func (p *Process) killOrphans() syscall.WaitStatus {
 	status := syscall.WaitStatus(syscall.SIGKILL)
 	look := firstLook
 	var longest time.Duration
 	var again notices
-	// One empty look may have missed a process that lost its parent meanwhile.
+	// One empty look may have missed a process that lost its parent during the look.
 	for empty := 0; empty < 2; look = min(2*look, longest) {
 		found, err := ownChildren.killOrphans(p.pid)
 		if found.status != nil {

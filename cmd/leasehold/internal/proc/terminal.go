@@ -55,8 +55,8 @@ func (t *terminal) close() {
 	}
 }
 
-// startsInForeground reports whether a child whose standard input is stdin should begin in the
-// foreground.
+// startsInForeground reports whether a child should begin in the foreground. stdin is the
+// descriptor of its standard input.
 func (t *terminal) startsInForeground(stdin int) bool {
 	if t == nil || !t.isForeground() {
 		return false
@@ -92,8 +92,8 @@ func (t *terminal) give() bool {
 	return true
 }
 
-// take puts the wrapper back in the foreground if the terminal is still the child's: a
-// shell may have taken it meanwhile.
+// take puts the wrapper back in the foreground if the terminal is still the child's. A
+// shell may have taken it since then.
 func (t *terminal) take() {
 	if t == nil || !t.given {
 		return
@@ -123,8 +123,8 @@ func (t *terminal) foreground(group int) error {
 }
 
 // suspend stops the wrapper's group, the wrapper last, and returns when it was continued.
-// It returns false at once in a group without a shell above it, which nothing could
-// continue.
+// It returns false at once in a group without a shell above it, because it could not be
+// continued.
 func (t *terminal) suspend() bool {
 	all, err := processes(0)
 	if err != nil || !watched(all, t.group) {

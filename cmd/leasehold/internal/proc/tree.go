@@ -14,7 +14,7 @@ import (
 // procEntry is a process in the system's process table.
 type procEntry struct {
 	pid, ppid, pgid int
-	start           int64 // tells it from a later process with the same pid
+	start           int64 // distinguishes it from a later process with the same pid
 	dead            bool  // and not reaped
 }
 
@@ -108,12 +108,12 @@ type sweep struct {
 	denied int // a process that may not be signalled, or 0
 }
 
-// killOrphans kills, once, what a dead guard left, and reaps of it what it can.
+// killOrphans kills the processes that a dead guard left, once, and reaps its own children.
 func (h *children) killOrphans(child int) (s sweep, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if child != 0 && anchored(child) {
-		_ = syscall.Kill(-child, syscall.SIGKILL) // misses nobody who forks and exits
+		_ = syscall.Kill(-child, syscall.SIGKILL) // also reaches processes that fork and exit
 	}
 	all, err := processes(0)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 // adoptsOrphans is false: on macOS orphans become children of launchd.
 const adoptsOrphans = false
 
-// deadlyHere is the one of the deadly signals that is not everywhere.
+// deadlyHere is a deadly signal that only this system has.
 const deadlyHere = syscall.SIGEMT
 
 // forwardedHere are the signals that go to the child and are not everywhere.
 func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO, syscall.SIGEMT} }
 
-// anchored reports whether a process group certainly is the child's. Once that has
-// been waited for nobody knows, since its orphans are not ours.
+// anchored reports whether a process group certainly is the child's. After the child was
+// reaped this is unknown, since its orphans are not children of the caller.
 func anchored(int) bool { return false }
 
 // childless is false: there is no way to ask.

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptsOrphans tells that an orphan becomes the child of its nearest ancestor that is a
+// adoptsOrphans reports that an orphan becomes the child of its nearest ancestor that is a
 // subreaper.
 const adoptsOrphans = true
 
-// deadlyHere is the one of the deadly signals that is not everywhere.
+// deadlyHere is a deadly signal that only this system has.
 const deadlyHere = syscall.SIGSTKFLT
 
 // forwardedHere are the signals that go to the child and are not everywhere. The
-// real-time ones begin with the first that Go's runtime does not keep.
+// real-time signals begin with the first that Go's runtime does not keep.
 func forwardedHere() []os.Signal {
 	all := []os.Signal{syscall.SIGPWR, syscall.SIGSTKFLT}
 	for sig := syscall.Signal(35); sig <= 64; sig++ {
@@ -53,7 +53,7 @@ func adoptOrphans() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// selfPath is the running binary, even when its file has been replaced meanwhile. A test sets it.
+// selfPath is the path of the running binary, even if its file has been replaced. A test sets it.
 var selfPath = "/proc/self/exe"
 
 var errNoProc = errors.New("/proc is not mounted; mount it, as with: mount -t proc proc /proc")
@@ -80,10 +80,10 @@ func socketpair() ([2]int, error) {
 	return unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 }
 
-// processes reads the table of processes. It is no snapshot: a process that is
-// born or loses its parent meanwhile may be missing, hence callers look again. With
-// thousands of the dead in it the table takes seconds on a busy machine: what was read
-// by the time until, 0 for never, is returned with errOutOfTime.
+// processes reads the table of processes. It is not a snapshot: a process that is
+// born or loses its parent during the read may be missing, so callers look again. With
+// thousands of dead processes in it the table takes seconds on a busy machine. At the time
+// until (0 for never), the entries read so far are returned with errOutOfTime.
 func processes(until int64) ([]procEntry, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -188,7 +188,7 @@ func stopSelf() error {
 
 // ignoringTTOU runs f with SIGTTOU blocked: setting the foreground group from the
 // background would stop the process. Blocked and not ignored, because children
-// inherit what is ignored.
+// inherit ignored signals.
 func ignoringTTOU(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

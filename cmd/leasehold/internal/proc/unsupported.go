@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// Prepared is a guard without a command. There is none on this system.
+// Prepared is a guard without a command. This system has no guards.
 type Prepared struct{}
 
 // Prepare returns nil.
 func Prepare() *Prepared { return nil }
 
-// Close does nothing.
+// Close has no effect.
 func (*Prepared) Close() {}
 
-// Process is a running command. There is none on this system.
+// Process is a running command. This system cannot run commands.
 type Process struct{}
 
 // Start returns an error that matches [errors.ErrUnsupported].
@@ -30,13 +30,13 @@ func Start(Command) (*Process, error) {
 // Pid is 0.
 func (*Process) Pid() int { return 0 }
 
-// Signal does nothing.
+// Signal returns an error.
 func (*Process) Signal(os.Signal) error { return errors.ErrUnsupported }
 
-// SetDeadline does nothing.
+// SetDeadline has no effect.
 func (*Process) SetDeadline(time.Time) {}
 
-// Stop does nothing.
+// Stop has no effect.
 func (*Process) Stop(time.Duration) {}
 
 // Done returns nil.

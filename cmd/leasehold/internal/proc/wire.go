@@ -86,7 +86,7 @@ type spec struct {
 	Env        []string
 	Dir        string
 	Grace      time.Duration
-	Deadline   int64 // by the shared clock, 0 for none
+	Deadline   int64 // by the shared clock, or 0
 	Foreground bool  // hand the terminal on descriptor 0 to the child
 	Addressee  int   // the wrapper, if variables of Env address it instead of the child
 }
@@ -188,15 +188,15 @@ func readReport(r io.Reader) (report, error) {
 }
 
 // orderTimeout bounds the sending of an order. A guard that has left hundreds of
-// kilobytes unread for so long hangs.
+// kilobytes unread for that long hangs.
 const orderTimeout = time.Second
 
-// link is the wrapper's end of the socket to the guard. When it closes, for whatever
-// reason the wrapper ended, the guard kills the command.
+// link is the wrapper's end of the socket to the guard. When the wrapper ends, for any
+// reason, the link closes and the guard kills the command.
 type link struct {
 	file   *os.File
 	in     *bufio.Reader
-	unsent []byte // of orders that timed out; what follows a part of a frame must be its rest
+	unsent []byte // of orders that timed out; a partly sent frame must be completed first
 }
 
 // newLink returns the wrapper's end and the descriptor of the guard's.
