@@ -1,5 +1,5 @@
-// Package auth finds out who asks a service, and what they may do: by bearer tokens and
-// client certificates that a file names.
+// Package auth authenticates and authorizes the clients of a service, by bearer tokens and
+// client certificates that are listed in a file.
 package auth
 
 import "net/http"
@@ -12,24 +12,25 @@ const (
 	Anyone Verb = ""
 	// Acquire: to take, renew and release locks, and to run operations.
 	Acquire Verb = "acquire"
-	// Read: to see who holds and who waits.
+	// Read: to see holders and waiters.
 	Read Verb = "read"
 	// Break: to end a lease by force.
 	Break Verb = "break"
 )
 
-// Principal is who asks. One whose rights have changed should not be equal to what it was:
-// principals that are equal share what the page shows, which is made anew when they are not.
-// One whose rights are the same should be equal, for that costs a look at all locks.
+// Principal is an authenticated client. Principals that are equal share the rendered page, so
+// a principal whose rights have changed should not equal the old one: the page is then
+// rendered again. A principal with unchanged rights should equal the old one, because
+// rendering reads all locks.
 type Principal interface {
-	// Name is shown in logs, and as the owner of locks that name none.
+	// Name is shown in logs, and as the owner of locks without an owner.
 	Name() string
 	// May reports whether the principal has a right on the lock of a name. For
 	// a listing the name is a prefix, all of which must be covered.
 	May(verb Verb, name string) bool
 }
 
-// Authenticator finds out who asks.
+// Authenticator finds the principal of a request.
 type Authenticator interface {
 	// Authenticate returns the principal of a request. An error is answered
 	// with 401, and its text is logged, not sent. While the answer to a request

@@ -21,8 +21,8 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-// File finds out who asks by a file that names the principals: their bearer
-// tokens or client certificates, and their rights. It is an [Authenticator], safe
+// File is an [Authenticator] that reads a file of principals: their bearer tokens or client
+// certificates, and their rights. It is safe
 // for concurrent use. The file is JSON, of at most 1 MiB:
 //
 //	{
@@ -43,7 +43,7 @@ import (
 // replace one without a pause. A certificate, which has to be signed by the
 // authority that [OpenTLS] was given, is named by one of its subject's names:
 // dns:, uri: (a SPIFFE id, for instance), email: or cn:. A right is for locks
-// whose names begin with the prefix, which has to be given; an empty one is for
+// with names that begin with the prefix, which has to be given; an empty one is for
 // all locks. The verbs are acquire, read and break.
 type File struct {
 	path string
@@ -63,11 +63,11 @@ func OpenFile(path string) (*File, error) {
 	return f, f.Reload()
 }
 
-// Reload reads the file again. If that fails those who were known stay known.
+// Reload reads the file again. If that fails, the old principals stay in force.
 func (f *File) Reload() error { return apply(f.Read) }
 
-// Read reads the file again, and returns what puts it in force: [File.Reload] in two steps,
-// so that several files can be checked before any of them counts.
+// Read reads the file again, and returns a function that puts it in force. It is
+// [File.Reload] in two steps, so that several files can be checked before any is put in force.
 func (f *File) Read() (enforce func(), err error) {
 	text, err := readFile(f.path, maxFile)
 	if err != nil {
@@ -80,7 +80,7 @@ func (f *File) Read() (enforce func(), err error) {
 	return func() { f.now.Store(known) }, nil
 }
 
-// apply puts in force what read returns.
+// apply puts the result of read in force.
 func apply(read func() (func(), error)) error {
 	enforce, err := read()
 	if err == nil {
@@ -117,7 +117,7 @@ func (f *File) Authenticate(r *http.Request) (Principal, error) {
 	return known.byToken(token)
 }
 
-// Reasons to know nobody, for the log.
+// Reasons why a request has no principal, for the log.
 var (
 	errNoCredentials = errors.New("no credentials")
 	errNotBearer     = errors.New("not one bearer token")
@@ -125,7 +125,7 @@ var (
 	errCertificate   = errors.New("unknown certificate")
 )
 
-// maxToken bounds what is hashed.
+// maxToken bounds the tokens that are hashed.
 const maxToken = 4096
 
 // bearer returns the token of a request: RFC 6750, section 2.1.
@@ -142,7 +142,7 @@ func bearer(h http.Header) (string, error) {
 	return token, nil
 }
 
-// roster is who is known.
+// roster is the content of the file: all principals.
 type roster struct {
 	tokens []tokenOf
 	names  map[string]*principal // by the name of a certificate
@@ -153,8 +153,8 @@ type tokenOf struct {
 	of   *principal
 }
 
-// byToken compares the hash of a token with all that are known: the time it
-// takes tells nothing of how much of it was right.
+// byToken finds the principal of a token. It compares the hash with all hashes in the file, so
+// that the time does not show how much of the token was right.
 func (k *roster) byToken(token string) (Principal, error) {
 	hash := sha256.Sum256([]byte(token))
 	var found *principal
@@ -184,8 +184,7 @@ func (k *roster) byCertificate(r *http.Request) (Principal, error) {
 	return nil, errCertificate
 }
 
-// verified returns the client's certificate, nil if there is none that can be
-// trusted.
+// verified returns the client's verified certificate, or nil.
 func verified(r *http.Request) *x509.Certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return nil
@@ -193,7 +192,7 @@ func verified(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// certificateNames are those of the subject, each with its kind.
+// certificateNames returns the names of the subject, each with its kind.
 func certificateNames(cert *x509.Certificate) []string {
 	var names []string
 	for _, uri := range cert.URIs {
@@ -211,7 +210,7 @@ func certificateNames(cert *x509.Certificate) []string {
 	return names
 }
 
-// principal is one of the file. It implements [Principal].
+// principal is a [Principal] of the file.
 type principal struct {
 	name   string
 	rights []right
@@ -224,8 +223,8 @@ type right struct {
 
 func (p *principal) Name() string { return p.name }
 
-// May compares the beginning of the name: also that of a listing, all of whose
-// names begin with it.
+// May compares the beginning of the name. For a listing that is enough: all of its names
+// begin with the prefix.
 func (p *principal) May(verb Verb, name string) bool {
 	return slices.ContainsFunc(p.rights, func(r right) bool {
 		return slices.Contains(r.verbs, verb) && strings.HasPrefix(name, r.prefix)
@@ -245,8 +244,8 @@ type authText struct {
 	} `json:"principals"`
 }
 
-// parseRoster reads the file's text. It refuses what is not understood: a right
-// that was meant otherwise is worse than none.
+// parseRoster reads the file's text. It rejects unknown fields: a right that is misunderstood is worse
+// than a missing one.
 func parseRoster(text []byte) (*roster, error) {
 	var file authText
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -287,8 +286,8 @@ func parseRoster(text []byte) (*roster, error) {
 	return known, nil
 }
 
-// onceEach refuses a value in which an object has a field twice, of which the decoder
-// would take the last. It takes the name of a field in any case, so this does too.
+// onceEach rejects a value in which an object has a field twice, because the decoder would use
+// the last. The decoder ignores the case of field names, so this does too.
 func onceEach(d *json.Decoder) error {
 	open, err := d.Token()
 	if err != nil || open != json.Delim('{') && open != json.Delim('[') {
@@ -310,7 +309,7 @@ func onceEach(d *json.Decoder) error {
 	return err
 }
 
-// once refuses what was seen before.
+// once rejects a text that was seen before.
 func once(seen map[string]bool, what, text string) error {
 	key := what + " " + text
 	if seen[key] {

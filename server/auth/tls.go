@@ -25,23 +25,21 @@ type TLS struct {
 // maxPEM bounds the files.
 const maxPEM = 4 << 20
 
-// OpenTLS reads PEM files: the certificate, with those between it and its
-// authority behind it; its private key; and the authorities that sign clients'
-// certificates, "" for none.
+// OpenTLS reads PEM files: the certificate, followed by any intermediate certificates; its
+// private key; and the authorities that sign clients' certificates, "" for no authority.
 //
-// A client that shows no certificate is let in and then has to show a bearer
-// token, which is for the [Authenticator] to decide; one that shows a wrong one
-// is not.
+// A client without a certificate may connect. It then needs a bearer token, which the
+// [Authenticator] checks. A client with a wrong certificate cannot connect.
 func OpenTLS(cert, key, clients string) (*TLS, error) {
 	t := &TLS{cert: cert, key: key, clients: clients}
 	return t, t.Reload()
 }
 
-// Reload reads the files again, for connections to come. If that fails those
-// that were read stay in use.
+// Reload reads the files again, for later connections. If that fails, the files
+// read before stay in use.
 func (t *TLS) Reload() error { return apply(t.Read) }
 
-// Read reads the files again, and returns what puts them in force: [TLS.Reload] in two steps.
+// Read reads the files again, and returns a function that puts them in force: [TLS.Reload] in two steps.
 func (t *TLS) Read() (enforce func(), err error) {
 	cert, err := readFile(t.cert, maxPEM)
 	if err != nil {
@@ -80,8 +78,8 @@ func (t *TLS) Config() *tls.Config {
 	}
 }
 
-// AnyCertificate lets every client in, with all rights, that shows a certificate
-// which the clients' authority has signed: for a service without an [File].
+// AnyCertificate accepts every client whose certificate is signed by the clients' authority,
+// with all rights. It is for a service without a [File].
 func AnyCertificate() Authenticator { return anyCertificate{} }
 
 type anyCertificate struct{}
@@ -99,8 +97,8 @@ func (anyCertificate) Authenticate(r *http.Request) (Principal, error) {
 	return certified(cmp.Or(oneline.Shorten(name), "client")), nil
 }
 
-// certified is a client that may do everything. Those of one name are equal, so that they
-// share what the page shows.
+// certified is a client with all rights. Clients of one name are equal, so that they
+// share the rendered page.
 type certified string
 
 func (c certified) Name() string { return string(c) }
