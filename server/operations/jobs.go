@@ -11,13 +11,13 @@ import (
 // requests that began them.
 type jobs struct {
 	most int
-	// ctx ends when those that run are to end.
+	// ctx ends when the running operations have to end.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	mu      sync.Mutex
 	running int
-	idle    chan struct{} // closed while nothing runs
+	idle    chan struct{} // closed while no operation runs
 }
 
 func newJobs(most int) *jobs {
@@ -27,7 +27,7 @@ func newJobs(most int) *jobs {
 	return j
 }
 
-// begin counts an operation, or refuses it.
+// begin counts an operation, or returns an error if it may not begin.
 func (j *jobs) begin() (end func(), err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -52,7 +52,7 @@ func (j *jobs) end() {
 	}
 }
 
-// wait returns when nothing runs, or with the error of ctx.
+// wait returns when no operation runs, or with the error of ctx.
 func (j *jobs) wait(ctx context.Context) error {
 	j.mu.Lock()
 	idle := j.idle

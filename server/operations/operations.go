@@ -15,19 +15,19 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
-// Operation is the work that the service does under a lock when it is asked to
-// execute it. It belongs to the service: a client that has gone does not end it.
+// Operation is the work that the service does under a lock when it executes it. It belongs
+// to the service: it goes on if the client disconnects.
 type Operation struct {
 	// Do does the work. ctx ends with the lease, and when the service ends; the
 	// lock is kept until Do returns.
 	Do func(ctx context.Context, lease *leasehold.Lease) error
-	// Length is how long the work takes, as far as that is known beforehand:
-	// it is what answers say, and the lease of a simple lock is made to last so
-	// long without a renewal. 0 is not known: answers say how long it took.
+	// Length is how long the work takes, if known in advance. Answers contain it, and the
+	// lease of a simple lock lasts that long without a renewal. 0 means unknown: answers
+	// contain the measured time.
 	Length time.Duration
 }
 
-// Simulate is an operation that does nothing for d.
+// Simulate returns an operation that only waits for d.
 func Simulate(d time.Duration) Operation {
 	return Operation{Length: d, Do: func(ctx context.Context, _ *leasehold.Lease) error {
 		timer := time.NewTimer(d)
@@ -41,20 +41,20 @@ func Simulate(d time.Duration) Operation {
 	}}
 }
 
-// Config is what a Runner is made of.
+// Config configures a Runner.
 type Config struct {
 	Store driver.Driver
-	// Quorum is for the pattern redlock; nil is the store.
+	// Quorum is for the pattern redlock. Nil means the store.
 	Quorum    driver.Driver
 	Operation Operation
-	// TTL is that of leases that are renewed, and Wait how long the pattern fair waits.
+	// TTL is the time to live of leases that are renewed. Wait is how long the pattern fair waits.
 	TTL, Wait time.Duration
-	// StoreTimeout is how long a store is asked.
+	// StoreTimeout bounds a call to a store.
 	StoreTimeout time.Duration
-	// Most is how many operations run, or wait to, at a time.
+	// Most bounds the operations that run or wait at one time.
 	Most int
 	Log  *slog.Logger
-	// Serving ends when no more are begun.
+	// Serving ends when no more operations may begin.
 	Serving context.Context
 }
 
@@ -63,10 +63,10 @@ type Runner struct {
 	cfg     Config
 	jobs    *jobs
 	client  *leasehold.Client
-	redlock *leasehold.Client // that of a majority of stores; the same without one
+	redlock *leasehold.Client // of the quorum, or the same as client without a quorum
 }
 
-// New returns a runner, which takes charge of the stores.
+// New returns a runner, which owns the stores and closes them.
 func New(cfg Config) (r *Runner, err error) {
 	r = &Runner{cfg: cfg, jobs: newJobs(cfg.Most)}
 	opts := []leasehold.Option{
@@ -81,10 +81,10 @@ func New(cfg Config) (r *Runner, err error) {
 	return r, err
 }
 
-// Wait returns when nothing runs, or with the error of ctx.
+// Wait returns when no operation runs, or with the error of ctx.
 func (r *Runner) Wait(ctx context.Context) error { return r.jobs.wait(ctx) }
 
-// Cancel has the operations that run end, and begins no more.
+// Cancel ends the running operations. No operation begins after that.
 func (r *Runner) Cancel() { r.jobs.cancel(errDraining) }
 
 // Close closes the stores.
@@ -95,9 +95,9 @@ func (r *Runner) Close() error {
 	return oneline.Join(r.redlock.Close(), r.client.Close())
 }
 
-// Execute runs the operation under the lock of a key, which it asks for while the
-// client waits, and tells how long that took. A client that goes does not end what
-// runs.
+// Execute runs the operation under the lock of a key, and returns how long it took. It waits
+// for the lock only while the client is connected. A running operation goes on if the client
+// disconnects.
 func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.Duration, error) {
 	if r.cfg.Serving.Err() != nil {
 		return 0, errDraining
@@ -123,7 +123,7 @@ func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.D
 		err := errExited
 		defer func() {
 			done()
-			end() // before it is told: who asks again finds the place free
+			end() // before the answer, so that the next request finds the place free
 			ran <- err
 		}()
 		err = r.run(p, lease)
@@ -143,8 +143,8 @@ func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.D
 }
 
 // takeFor takes the lock while the client waits and the service does not drain.
-// The lease ends with neither: it lasts until the operation has ended. done is
-// called then.
+// The lease does not end with either: it lasts until the operation has ended. Then done must
+// be called.
 func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *leasehold.Lease, done func(), err error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	done = func() { cancel(nil) }
@@ -162,7 +162,7 @@ func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *le
 	}
 	if err != nil {
 		if lease != nil {
-			_ = lease.Release() // nothing was done under it
+			_ = lease.Release() // it was not used
 		}
 		done()
 		return nil, nil, err
@@ -170,10 +170,10 @@ func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *le
 	return lease, done, nil
 }
 
-// errDraining answers requests that come, or wait, while the service drains.
+// errDraining answers requests that arrive, or wait, while the service drains.
 var errDraining = api.NewProblem(api.Draining, "the service is about to end").After(api.RetryLater)
 
-// run does the work and gives the lock back. It says that all is well only if
+// run does the work and releases the lock. It returns nil only if
 // the lease was valid to the end.
 func (r *Runner) run(p *Pattern, lease *leasehold.Lease) error {
 	do := r.cfg.Operation.Do
@@ -204,11 +204,11 @@ func (r *Runner) run(p *Pattern, lease *leasehold.Lease) error {
 	return nil
 }
 
-// errExited is told of an operation that has ended its goroutine.
+// errExited is the error of an operation that ended its goroutine.
 var errExited error = api.NewProblem(api.Failed, "the operation failed")
 
-// protected is the context of an operation. Its Err compares the clock, as that of
-// its lease does: a service that was stopped sees the loss at its first look.
+// protected is the context of an operation. Its Err compares the clock, as the Err of
+// its lease does, so that a service that was stopped notices the loss at once.
 type protected struct {
 	context.Context
 	lease *leasehold.Lease

@@ -13,13 +13,13 @@ import (
 // Pattern is a way to take a lock for an operation.
 type Pattern struct {
 	Name, Summary string
-	// take asks for the lock, as the pattern does.
+	// take acquires the lock in the way of the pattern.
 	take func(ctx context.Context, r *Runner, key string) (*leasehold.Lease, error)
 	// do runs the operation under the lease; nil is the operation itself.
 	do func(ctx context.Context, r *Runner, lease *leasehold.Lease) error
 }
 
-// Patterns are those that can be executed.
+// Patterns returns all patterns.
 func Patterns() []Pattern {
 	return []Pattern{
 		{Name: "simple", Summary: "under a lock that is held or refused at once, for a fixed time", take: takeSimple},
@@ -27,15 +27,15 @@ func Patterns() []Pattern {
 		{Name: "retry", Summary: "under a lock that is asked for again with growing delays", take: takeRetry},
 		{Name: "watchdog", Summary: "under a lock that is renewed while the operation runs", take: takeWatchdog},
 		{Name: "reentrant", Summary: "under a lock that its owner takes twice", take: takeWatchdog, do: twice},
-		{Name: "read", Summary: "beside other readers", take: takeRead},
-		{Name: "write", Summary: "with no reader and no other writer beside it", take: takeWrite},
+		{Name: "read", Summary: "together with other readers", take: takeRead},
+		{Name: "write", Summary: "with no reader and no other writer", take: takeWrite},
 		{Name: "fair", Summary: "when its turn has come: first come, first served", take: takeFair},
 	}
 }
 
 // fixed makes a lease that lasts as long as the operation, with time to spare,
-// and is not renewed: what the others are told to wait for is then the end of
-// the operation. An operation of unknown length is renewed.
+// and is not renewed, so that waiters see the end of the operation as the end of the lease.
+// The lease of an operation of unknown length is renewed.
 func (r *Runner) fixed() []leasehold.Option {
 	length := r.cfg.Operation.Length
 	if length <= 0 {
@@ -53,8 +53,7 @@ func takeSimple(ctx context.Context, r *Runner, key string) (*leasehold.Lease, e
 	return r.client.Mutex(key, r.fixed()...).TryLock(ctx)
 }
 
-// takeRedlock says of a single store that does not answer what it would say of
-// a majority.
+// takeRedlock also wraps ErrNoQuorum if a single store does not answer, as a quorum would.
 func takeRedlock(ctx context.Context, r *Runner, key string) (*leasehold.Lease, error) {
 	lease, err := r.redlock.Mutex(key, r.fixed()...).TryLock(ctx)
 	if errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) {
@@ -63,7 +62,7 @@ func takeRedlock(ctx context.Context, r *Runner, key string) (*leasehold.Lease, 
 	return lease, err
 }
 
-// retries is how the pattern retry asks again: for some 5 s altogether.
+// retries is the back-off of the pattern retry: some 5 s in total.
 var retries = leasehold.Backoff{Base: 100 * time.Millisecond, Factor: 2, Cap: time.Second, Jitter: 0.5, Attempts: 8}
 
 func takeRetry(ctx context.Context, r *Runner, key string) (*leasehold.Lease, error) {
@@ -74,8 +73,8 @@ func takeWatchdog(ctx context.Context, r *Runner, key string) (*leasehold.Lease,
 	return r.client.Mutex(key, r.renewing()...).TryLock(ctx)
 }
 
-// twice takes the lock once more under its own lease, as a function does that
-// is called under it and does not know.
+// twice takes the lock a second time under its own lease, like a called function that does
+// not know of the first.
 func twice(ctx context.Context, r *Runner, lease *leasehold.Lease) error {
 	inner, err := r.client.Mutex(lease.Key(), r.renewing()...).TryLock(ctx)
 	if err != nil {
