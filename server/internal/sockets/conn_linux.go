@@ -7,7 +7,7 @@ import (
 )
 
 // HungUp reports whether the other side has closed a connection or reset it,
-// whatever of what it sent before is still unread.
+// even if data that it sent before is still unread.
 func HungUp(c net.Conn) (is bool) {
 	const over = unix.POLLRDHUP | unix.POLLHUP | unix.POLLERR
 	onDescriptor(c, func(fd int) {

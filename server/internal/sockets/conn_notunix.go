@@ -4,6 +4,6 @@ package sockets
 
 import "net"
 
-// WasReset cannot tell here: a lease whose client died at the moment of its grant
-// ends by its time to live.
+// WasReset returns false, since this system has no such call. If a client died at the moment
+// of its grant, the lease ends by its time to live.
 func WasReset(net.Conn) bool { return false }

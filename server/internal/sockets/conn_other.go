@@ -4,6 +4,6 @@ package sockets
 
 import "net"
 
-// HungUp cannot tell here: a client that has gone is noticed when its connection
-// is read.
+// HungUp returns false, since this system has no such call. A lost client is noticed when its
+// connection is read.
 func HungUp(net.Conn) bool { return false }

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package sockets asks the kernel what net does not tell of connections.
+// Package sockets asks the kernel for the state of connections that package net hides.
 package sockets
 
 import (

@@ -2,6 +2,6 @@
 
 package sockets
 
-// Descriptors is how many files and connections the process may have open; 0 if
-// that is not known.
+// Descriptors returns how many files and connections the process may have open, or 0 if
+// unknown.
 func Descriptors() int { return 0 }

@@ -4,8 +4,8 @@ package sockets
 
 import "syscall"
 
-// Descriptors is how many files and connections the process may have open; 0 if
-// that is not known.
+// Descriptors returns how many files and connections the process may have open, or 0 if
+// unknown.
 func Descriptors() int {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
