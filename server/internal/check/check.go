@@ -1,4 +1,4 @@
-// Package check refuses what cannot be meant, before anything is asked of a store.
+// Package check rejects invalid values of requests before a store is called.
 package check
 
 import (
@@ -12,36 +12,36 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Bounds of what requests name. They are those of the library.
+// Bounds of the values in requests. They are the bounds of the library.
 const (
 	MaxName   = 512
 	MaxID     = 64
 	MaxOwner  = 256
-	MaxLabels = 8 << 10 // an election publishes its value as one
+	MaxLabels = 8 << 10 // an election publishes its value as a label
 	MaxReason = 256
 	MinTTL    = 10 * time.Millisecond
-	// MaxTTL bounds for how long a store keeps anything that a client asks for.
+	// MaxTTL bounds how long a store keeps any data of a request.
 	MaxTTL = 24 * time.Hour
-	// DefaultTTL is that of leases whose request names none.
+	// DefaultTTL is the time to live if a request has no ttl.
 	DefaultTTL = 30 * time.Second
 )
 
-// DefaultTicket is how long the place in the queue is kept, unless something
-// else is asked for, after a wait has ended: long enough to ask again.
+// DefaultTicket is the default for how long the place in the queue is kept after a wait has
+// ended: long enough to ask again.
 const DefaultTicket = 3 * time.Second
 
-// MaxTicket bounds how long a place in the queue is kept for a client that does
-// not ask, and so what a dead one costs those behind it.
+// MaxTicket bounds how long the place of a client that does not ask is kept in the queue, and
+// so how long a dead client delays the waiters behind it.
 const MaxTicket = time.Minute
 
-// Error is what a client is told about a value.
+// Error is a text for the client about a wrong value.
 type Error string
 
 func (e Error) Error() string { return string(e) }
 
 func refuse(format string, args ...any) error { return Error(fmt.Sprintf(format, args...)) }
 
-// ID refuses what is no lease id.
+// ID rejects an invalid lease id.
 func ID(id string) error {
 	valid := len(id) > 0 && len(id) <= MaxID && !strings.ContainsRune("_.-", rune(id[0]))
 	for _, c := range []byte(id) {
@@ -56,7 +56,7 @@ func ID(id string) error {
 // MaxVisit bounds the name of a client's visit: the service appends to it.
 const MaxVisit = 96
 
-// Visit refuses what is no name of a visit.
+// Visit rejects an invalid name of a visit.
 func Visit(name string) error {
 	valid := len(name) <= MaxVisit
 	for i := 0; valid && i < len(name); i++ {
@@ -69,7 +69,7 @@ func Visit(name string) error {
 	return nil
 }
 
-// Text refuses text that is too short, too long, or not to be printed.
+// Text rejects text that is too short or too long, or has control characters.
 func Text(what, text string, least, most int) error {
 	switch {
 	case len(text) < least || len(text) > most:
@@ -84,7 +84,7 @@ func Text(what, text string, least, most int) error {
 	return nil
 }
 
-// printed reports whether all of text is printed ASCII.
+// printed reports whether all of text is printable ASCII.
 func printed(text string) bool {
 	for i := range len(text) {
 		if text[i] < ' ' || text[i] > '~' {
@@ -94,7 +94,7 @@ func printed(text string) bool {
 	return true
 }
 
-// Millis refuses a duration out of bounds.
+// Millis rejects a duration out of bounds.
 func Millis(what string, m wire.Millis, low, high time.Duration) error {
 	if d := m.Duration(); d < low || d > high {
 		return refuse("%s %d is not between %d and %d", what, m, low.Milliseconds(), high.Milliseconds())
@@ -102,7 +102,7 @@ func Millis(what string, m wire.Millis, low, high time.Duration) error {
 	return nil
 }
 
-// Int refuses a number out of bounds.
+// Int rejects a number out of bounds.
 func Int(what string, n, low, high int64) error {
 	if n < low || n > high {
 		return refuse("%s %d is not between %d and %d", what, n, low, high)
@@ -110,7 +110,7 @@ func Int(what string, n, low, high int64) error {
 	return nil
 }
 
-// First returns the first error that is one.
+// First returns the first error that is not nil.
 func First(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
