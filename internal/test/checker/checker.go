@@ -1,18 +1,16 @@
-// Package checker judges histories of locks (package history): whether what
-// many clients saw, while they and their store suffered, is what the promises
-// allow.
+// Package checker checks histories of locks (package history). It decides whether the promises
+// allow the observations that many clients made during faults.
 //
-// Two kinds of judgement are made. Models of the lease lock with tokens, of the
+// It checks in two ways. Models of the lease lock with tokens, of the
 // read-write lock and of the semaphore are searched for an order in which one
 // lock could have done everything (linearizability). Invariants need no search
-// and say what is wrong: no overlap of beliefs, tokens that rise, a register
-// that refuses every stale write, arrival order, waits that end, refusals that
-// name a live holder, losses that are told, and nothing left.
+// and name the fault: leases do not overlap, tokens rise, the register
+// rejects every stale write, waiters are served in order of arrival, waits end, refusals
+// name a live holder, losses are reported, and no keys or goroutines are left.
 //
-// What a store cannot keep is not held against the lock, but nothing else is
-// forgiven: after a fault that made the store forget, two leases may meet, and
-// are then held to tokens that rise and to a loss that is told within one time
-// to live.
+// A lock is not blamed for a store that cannot keep a promise, and that is the only exception:
+// after a fault that made the store forget, two leases may overlap. Their tokens must still
+// rise, and the loss must be reported within one time to live.
 package checker
 
 import (
@@ -26,22 +24,22 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// The rules, by the names that violations carry.
+// The rules. These names appear in violations.
 const (
-	Exclusion = "exclusion" // P1: two leases that conflict are believed in at once
-	Loss      = "loss"      // P2: a loss was not told, or told too late
+	Exclusion = "exclusion" // P1: two leases that conflict are live at once
+	Loss      = "loss"      // P2: a loss was not reported, or too late
 	FalseLoss = "false loss"
 	Tokens    = "tokens"  // P4: a token does not rise, or repeats
 	Fence     = "fence"   // P4: a stale write was accepted, or a fresh one refused
 	Wait      = "wait"    // P5: a wait did not end in time
-	Order     = "order"   // P6: somebody was overtaken
-	Refusal   = "refusal" // P7, P8: a refusal names who cannot have been inside
+	Order     = "order"   // P6: a waiter was overtaken
+	Refusal   = "refusal" // P7, P8: a refusal names an impossible holder
 	Left      = "left"    // P9: keys or goroutines stayed
-	Model     = "model"   // no order explains what was seen
+	Model     = "model"   // no order explains the observations
 	Shape     = "shape"   // the history contradicts itself
 )
 
-// Violation is something that a promise does not allow.
+// Violation is an observation that a promise does not allow.
 type Violation struct {
 	Rule string
 	Text string
@@ -49,29 +47,28 @@ type Violation struct {
 
 func (v Violation) String() string { return v.Rule + ": " + v.Text }
 
-// Verdict is what was found.
+// Verdict is the result of a check.
 type Verdict struct {
 	Violations []Violation
-	// Attempts ended as: Grants, Refusals (held by others), Unserved (unknown,
-	// unavailable, or any other error), or not at all, because of a kill.
+	// Attempts ended as Grants, Refusals (the lock was held) or Unserved (unknown,
+	// unavailable, or any other error), or did not end because of a kill.
 	Attempts, Grants, Refusals, Unserved int
-	// Losses are leases whose end was told to their holder, Writes and Stale
-	// the writes to the register that were accepted and refused.
+	// Losses counts leases whose end was reported to their holder. Writes and Stale
+	// count the writes to the register that were accepted and rejected.
 	Losses, Writes, Stale int
-	// Excused counts meetings of two leases of which a forgetful store was the
-	// cause.
+	// Excused counts overlaps of two leases that a forgetful store caused.
 	Excused int
-	// Behind counts leases that a server granted which was being replaced.
+	// Behind counts leases granted by a server that was being replaced.
 	Behind int
-	// Ordered counts the waits whose place in the queue could be judged.
+	// Ordered counts the waits whose place in the queue could be checked.
 	Ordered int
-	// Operations were searched for an order, Unsearched were too many.
+	// Operations counts the searched operations, Unsearched the operations above the limit.
 	Operations, Unsearched int
-	// Faults counts them by name.
+	// Faults counts the faults by name.
 	Faults map[string]int
 }
 
-// Judge holds a history against the promises.
+// Judge checks a history against the promises.
 func Judge(h *history.History) *Verdict {
 	j := &judge{history: h, Verdict: &Verdict{Faults: make(map[string]int)}}
 	j.assemble()
@@ -92,7 +89,7 @@ func Judge(h *history.History) *Verdict {
 	return j.Verdict
 }
 
-// judge is one judgement.
+// judge is the state of one check.
 type judge struct {
 	*Verdict
 	history *history.History
@@ -101,12 +98,12 @@ type judge struct {
 	said    map[string]bool    // processes that ended properly
 
 	forgets []history.Record    // faults of that kind
-	shadows shadows             // of faults that concern everybody
+	shadows shadows             // of faults that concern all processes
 	own     map[string]*shadows // of faults of one process
 	every   shadows             // of all faults
 }
 
-// limit bounds the violations of one rule that are told; one is enough to know.
+// limit bounds the violations that are printed per rule.
 const limit = 20
 
 func (j *judge) violate(rule, format string, args ...any) {
@@ -121,12 +118,12 @@ func (j *judge) violate(rule, format string, args ...any) {
 	}
 }
 
-// String tells the verdict to people.
+// String formats the verdict for people.
 func (v *Verdict) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d attempts: %d granted, %d refused, %d unserved; %d losses told\n",
+	fmt.Fprintf(&b, "%d attempts: %d granted, %d refused, %d unserved; %d losses reported\n",
 		v.Attempts, v.Grants, v.Refusals, v.Unserved, v.Losses)
-	fmt.Fprintf(&b, "%d writes accepted, %d stale ones refused; %d places in queues judged; %d operations searched, %d not\n",
+	fmt.Fprintf(&b, "%d writes accepted, %d stale writes refused; %d places in queues checked; %d operations searched, %d not\n",
 		v.Writes, v.Stale, v.Ordered, v.Operations, v.Unsearched)
 	if v.Excused+v.Behind > 0 {
 		fmt.Fprintf(&b, "%d meetings of two leases because the store forgot, %d leases granted by a server that was being replaced\n", v.Excused, v.Behind)
@@ -145,7 +142,7 @@ func (v *Verdict) String() string {
 	return b.String()
 }
 
-// Rules returns the rules that were violated, each once.
+// Rules returns the violated rules, each once.
 func (v *Verdict) Rules() []string {
 	var rules []string
 	for _, violation := range v.Violations {

@@ -8,9 +8,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// exclusion holds beliefs against each other: while a lease is live, no other
-// that conflicts with it is. Several may be granted in one moment of virtual time, each when
-// the one before has been given back: their tokens tell the order.
+// exclusion compares the lives of leases: while a lease is live, no conflicting lease
+// is. Several may be granted in one moment of virtual time, each after
+// the release of the lease before: the tokens show the order.
 func (j *judge) exclusion(key string, leases []*life) {
 	leases = slices.DeleteFunc(leases, func(l *life) bool { return l.from == 0 })
 	slices.SortFunc(leases, func(a, b *life) int {
@@ -33,7 +33,7 @@ func (j *judge) exclusion(key string, leases []*life) {
 	}
 }
 
-// meet judges two leases that were live at once, a before b.
+// meet checks two leases that were live at once, a before b.
 func (j *judge) meet(key string, a, b *life) {
 	last, ok := j.forgot(min(a.ask.At, b.ask.At), max(a.got.At, b.got.At))
 	if !ok {
@@ -42,7 +42,7 @@ func (j *judge) meet(key string, a, b *life) {
 		return
 	}
 	j.Excused++
-	// The store knew only one of them from then on, and the other was told by
+	// From then on the store had only one of them. The holder of the other learned that by
 	// its deadline at the latest.
 	until := last + min(a.ask.TTL, b.ask.TTL)
 	for _, l := range []*life{a, b} {
@@ -56,17 +56,16 @@ func (j *judge) meet(key string, a, b *life) {
 }
 
 // early reports whether the lease may have ended early on the store although it
-// was granted after the clock of the store had been stepped forward. Whoever has
-// waited since before, and is handed the lock, reckons from when by that clock,
-// until its next question; so it may believe in it for one window from when it
-// heard of it, however late that was.
+// was granted after the clock of the store had been stepped forward. A waiter that queued
+// before the step computes its lease from the store's clock, until its next request. So it
+// may assume that it holds the lock for one window after the answer reached it, however late that was.
 func (j *judge) early(l *life) bool {
 	return l.queued != nil && slices.ContainsFunc(j.forgets, func(f history.Record) bool {
 		return f.Forgets == history.ForgetsLeases && f.Since <= l.got.At && f.At >= l.ask.At
 	})
 }
 
-// crowded judges a semaphore with more inside than its limit.
+// crowded checks a semaphore with more holders than its limit.
 func (j *judge) crowded(key string, inside []*life, l *life, used int) {
 	first := l.ask.At
 	for _, o := range inside {
@@ -79,7 +78,7 @@ func (j *judge) crowded(key string, inside []*life, l *life, used int) {
 	j.violate(Exclusion, "%s: %d places taken of %d when %s entered", key, used, l.ask.Limit, l.name)
 }
 
-// losses holds what holders were told against what can have happened.
+// losses compares the losses that were reported to holders with the possible causes.
 func (j *judge) losses(key string, leases []*life) {
 	for _, l := range leases {
 		at, lost := l.lost()
@@ -87,21 +86,21 @@ func (j *judge) losses(key string, leases []*life) {
 			j.Losses++
 		}
 		if lost && j.history.Header.Rules.Steady && !j.disturbed(l.proc, at-2*l.ask.TTL, at) {
-			j.violate(FalseLoss, "%s: %s was lost although nothing had happened: %s", key, l.name, l.reason())
+			j.violate(FalseLoss, "%s: %s was lost without a cause: %s", key, l.name, l.reason())
 		}
 		for _, f := range j.forgets {
-			// It was granted before, and is not there any more.
+			// It was granted before the fault, and is gone.
 			if f.Forgets != history.ForgetsAll || l.got.At >= f.Since {
 				continue
 			}
 			if l.to > f.At+l.ask.TTL {
 				j.violate(Loss, "%s: %s was believed in until %s after the store forgot it (%s)", key, l.name, seconds(l.to-f.At), f.Note)
 			}
-			// A release that is not answered at first and then told that there is
-			// no lease has been done, as far as anybody can know.
+			// If a release gets no answer at first and then the answer that there is no lease,
+			// it counts as done.
 			told := l.clean() && l.release != nil && l.release.At > f.At && l.released.At-l.release.At < oneTry
 			if told && !j.disturbed(l.proc, f.At+1, l.released.At) {
-				j.violate(Loss, "%s: the release of %s says nothing of its loss %s before (%s)", key, l.name, seconds(l.release.At-f.At), f.Note)
+				j.violate(Loss, "%s: the release of %s does not report its loss %s before (%s)", key, l.name, seconds(l.release.At-f.At), f.Note)
 			}
 		}
 	}
@@ -110,7 +109,7 @@ func (j *judge) losses(key string, leases []*life) {
 // oneTry is less than it takes until a request is repeated.
 const oneTry = int64(5 * time.Millisecond)
 
-// reason is what the holder was told.
+// reason returns the cause of the loss that the holder got.
 func (l *life) reason() string {
 	if l.end != nil {
 		return l.end.Note

@@ -4,7 +4,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// life is an attempt and the lease that came of it.
+// life is an attempt and its lease, if it got one.
 type life struct {
 	name, proc string
 	ask        history.Record
@@ -22,16 +22,16 @@ type life struct {
 
 func (l *life) exclusive() bool { return l.ask.Mode == history.Exclusive }
 
-// weight is what the lease takes of a limit.
+// weight returns how much of a limit the lease takes.
 func (l *life) weight() int { return max(l.ask.Weight, 1) }
 
-// conflicts reports whether the two exclude each other whatever the limit.
+// conflicts reports whether the two exclude each other at any limit.
 func (l *life) conflicts(o *life) bool { return l.exclusive() || o.exclusive() }
 
 // clean reports whether the release was confirmed.
 func (l *life) clean() bool { return l.released != nil && l.released.Outcome == history.OK }
 
-// lost reports whether the holder was told of a loss, and when.
+// lost reports whether and when a loss was reported to the holder.
 func (l *life) lost() (int64, bool) {
 	switch {
 	case l.end != nil && l.end.Outcome == history.Lost:
@@ -42,7 +42,7 @@ func (l *life) lost() (int64, bool) {
 	return 0, false
 }
 
-// over is when the attempt had been served or had given up, 0 if it never did.
+// over returns when the attempt was granted or gave up, 0 if it did neither.
 func (l *life) over() int64 {
 	switch {
 	case l.got != nil:
@@ -60,7 +60,7 @@ func (l *life) believe(at int64) {
 	l.from, l.to = min(l.from, at), max(l.to, at)
 }
 
-// assemble makes lives of the records.
+// assemble builds lives from the records.
 func (j *judge) assemble() {
 	j.lives, j.keys = make(map[string]*life), make(map[string][]*life)
 	j.said, j.own = make(map[string]bool), make(map[string]*shadows)
@@ -139,7 +139,7 @@ func (j *judge) note(r history.Record) {
 	}
 }
 
-// fault takes note of a fault and of the time that it disturbs.
+// fault records a fault and the time that it disturbs.
 func (j *judge) fault(r history.Record) {
 	j.Faults[r.Note]++
 	if r.Forgets != "" {
@@ -156,15 +156,14 @@ func (j *judge) fault(r history.Record) {
 	j.own[r.Proc].add(r.Since, r.At)
 }
 
-// disturbed reports whether a fault concerned the process, or everybody, at
-// some time between from and to.
+// disturbed reports whether a fault concerned the process, or all processes, at
+// any time between from and to.
 func (j *judge) disturbed(proc string, from, to int64) bool {
 	return j.shadows.overlap(from, to) > 0 || j.own[proc] != nil && j.own[proc].overlap(from, to) > 0
 }
 
 // forgot returns the last moment at which the store may have forgotten a lease
-// that was asked for at ask, before something that had happened by then; false
-// if it cannot have.
+// that was requested at ask, before an event at then. ok is false if that is impossible.
 func (j *judge) forgot(ask, then int64) (last int64, ok bool) {
 	for _, f := range j.forgets {
 		if f.At >= ask && f.Since <= then {

@@ -9,7 +9,7 @@ import (
 )
 
 // One model serves the mutex, the read-write lock and the semaphore, as one
-// admission rule does: what differs is how the parties enter.
+// admission rule does: only mode and weight of the holders differ.
 
 // step is an operation on a lock: a grant, the end of the lease by release or
 // by expiry, or a loss of memory.
@@ -20,7 +20,7 @@ type step struct {
 	weight    int
 	limit     int
 	// stray: it may have been granted by a server that was being replaced, and
-	// that knew nothing of what its successor granted.
+	// that did not have the grants of its successor.
 	stray bool
 	// early: it may have ended early on the store.
 	early bool
@@ -34,7 +34,7 @@ const (
 	forget verb = "forget"
 )
 
-// room is the state of the model: who is inside, and the last token given.
+// room is the state of the model: the holders, and the last token.
 type room struct {
 	last   int64
 	inside []party
@@ -42,11 +42,11 @@ type room struct {
 
 type party struct {
 	step
-	// doubtful: the store may have forgotten it, so that it excludes nobody.
+	// doubtful: the store may have forgotten it, so it excludes no other holder.
 	doubtful bool
 }
 
-// admits reports whether the party may enter.
+// admits reports whether the model allows the grant.
 func (r room) admits(s step, tokens bool) bool {
 	switch {
 	case s.stray:
@@ -67,7 +67,7 @@ func (r room) admits(s step, tokens bool) bool {
 	return s.exclusive || s.limit == 0 || used <= s.limit
 }
 
-// next is the state after s, and whether s is allowed.
+// next returns whether s is allowed, and the state after it.
 func (r room) next(s step, tokens bool) (bool, room) {
 	switch s.what {
 	case grant:
@@ -87,7 +87,7 @@ func (r room) next(s step, tokens bool) (bool, room) {
 	}
 }
 
-// lock is the model of one key. Without tokens those of the grants are names.
+// lock is the model of one key. Without tokens the tokens of the grants are only names.
 func lock(tokens bool) porcupine.Model {
 	return porcupine.Model{
 		Init:  func() any { return room{} },
@@ -102,15 +102,15 @@ func lock(tokens bool) porcupine.Model {
 
 func (r room) equal(o room) bool { return r.last == o.last && slices.Equal(r.inside, o.inside) }
 
-// Bounds of the search for one key: what is beyond is left to the invariants.
+// Bounds of the search for one key. Above them only the invariants are checked.
 const (
 	maxOperations = 6000
 	maxSearch     = 20 * time.Second
 )
 
-// model searches for an order of what happened to one key. Attempts that were
-// not granted, or whose outcome nobody knows, believe nothing and leave no
-// trace: what they did is undone, and a lock without it is a lock.
+// model searches for an order of the events on one key. Attempts that were not granted, or
+// whose outcome is unknown, are left out: they had no lease, and their effects are undone, so
+// the rest must be correct without them.
 func (j *judge) model(key string, leases []*life, tokens bool) {
 	ops := j.operations(leases, tokens)
 	if len(ops) > maxOperations {
@@ -139,8 +139,8 @@ func (j *judge) operations(leases []*life, tokens bool) []porcupine.Operation {
 			s.token = int64(i + 1)
 		}
 		add(s, l.ask.At, l.got.At)
-		// It ended after it was last believed in, by a release or otherwise. One
-		// that was never believed in may have ended before the answer came.
+		// It ended after the holder last saw it live, by a release or otherwise. A lease
+		// that was never seen live may have ended before the answer arrived.
 		s.what = end
 		from := max(l.ask.At, l.to)
 		if l.clean() {
@@ -157,7 +157,7 @@ func (j *judge) operations(leases []*life, tokens bool) []porcupine.Operation {
 	return ops
 }
 
-// bound is the latest time at which a lease of unknown end can matter: the
+// bound returns the latest time at which a lease of unknown end can matter: the
 // return of the next grant that conflicts with it.
 func bound(leases []*life, l *life) int64 {
 	from := max(l.got.At, l.to)

@@ -8,12 +8,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// tokens holds grants against each other: each has a token greater than those
-// of all grants that were there before it was asked for, and no two have one. It
+// tokens compares grants: the token of each is greater than the tokens
+// of all grants that existed before it was requested, and each token occurs once. It
 // returns whether a model can rely on their order.
 //
-// A server that was replaced and does not know it yet goes on granting, with
-// smaller tokens than its successor: what is written under them is refused.
+// A server that was replaced and has not noticed it goes on granting, with
+// smaller tokens than its successor: writes under them are rejected.
 func (j *judge) tokens(key string, leases []*life) (inOrder bool) {
 	if !j.history.Header.Rules.Tokens {
 		return false
@@ -28,7 +28,7 @@ func (j *judge) tokens(key string, leases []*life) (inOrder bool) {
 			j.violate(Tokens, "%s: %s and %s both have token %d", key, leases[i-1].name, l.name, l.got.Token)
 		}
 	}
-	var first *life // the earliest of those with greater tokens
+	var first *life // the earliest with a greater token
 	for _, l := range slices.Backward(leases) {
 		switch late := first != nil && first.got.At < l.ask.At; {
 		case late && j.replaced(l):
@@ -56,8 +56,8 @@ func byToken(leases []*life) {
 	slices.SortFunc(leases, func(a, b *life) int { return cmp.Compare(a.got.Token, b.got.Token) })
 }
 
-// fence holds the register against the grants: it accepts no write of a holder
-// whose successor has written, and refuses none of one whose lease is live.
+// fence compares the register with the grants: it accepts no write of a holder
+// whose successor has written, and rejects no write of a live lease.
 func (j *judge) fence(key string, leases []*life) {
 	type write struct {
 		by        *life
@@ -80,7 +80,7 @@ func (j *judge) fence(key string, leases []*life) {
 	ended := slices.Clone(accepted)
 	sort.Slice(accepted, func(a, b int) bool { return accepted[a].since < accepted[b].since })
 	sort.Slice(ended, func(a, b int) bool { return ended[a].at < ended[b].at })
-	var newest *life // of those who had written, the one that asked last
+	var newest *life // of the leases that had written, the last requested
 	next := 0
 	for _, w := range accepted {
 		for ; next < len(ended) && ended[next].at < w.since; next++ {

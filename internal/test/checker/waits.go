@@ -9,16 +9,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// window is the longest time for which a dead waiter that is handed the lock
-// keeps it from the others.
+// window is the longest time for which a dead waiter that is granted the lock
+// blocks the other waiters.
 const window = int64(time.Second)
 
-// memory is how long after a fault a process may still suffer from it: what it
-// missed it learns by its next question.
+// memory is how long after a fault it may still affect a process: the process catches up by
+// its next request.
 const memory = int64(6 * time.Second)
 
-// order holds grants against arrivals: who was known to wait before another
-// asked is served before. The store's own order of grants is that of tokens.
+// order compares grants with arrivals: if a waiter was queued before another attempt began,
+// it is served first. The store's own order of grants is the order of tokens.
 func (j *judge) order(key string, lives []*life) {
 	if !j.history.Header.Rules.Queue {
 		return
@@ -50,8 +50,8 @@ func (j *judge) order(key string, lives []*life) {
 	}
 }
 
-// waited is until when the attempt certainly had its place in the queue, 0 if
-// nobody knows: one that gave up leaves the queue a moment before it says so.
+// waited returns until when the attempt certainly had its place in the queue, or 0 if
+// that is unknown: an attempt that gives up leaves the queue a moment before it is recorded.
 func (l *life) waited() int64 {
 	switch {
 	case l.got != nil:
@@ -62,7 +62,7 @@ func (l *life) waited() int64 {
 	return 0
 }
 
-// prompt holds the time for which a lock stayed free against the waits for it.
+// prompt compares the time for which a lock stayed free with the waits for it.
 func (j *judge) prompt(key string, lives, leases []*life) {
 	var taken shadows
 	for _, l := range leases {
@@ -78,7 +78,7 @@ func (j *judge) prompt(key string, lives, leases []*life) {
 		}
 		taken.add(l.ask.At, end)
 		if l.queued != nil {
-			// Until it was granted it did not have it.
+			// Until the grant it did not have the lock.
 			taken.spans[len(taken.spans)-1].from = l.got.At
 		}
 	}
@@ -106,8 +106,8 @@ func (s *shadows) within(from, to int64) []span {
 	return slices.Clone(s.spans[i:n])
 }
 
-// free judges a stretch of time for which l waited and nobody had the lock.
-// Each fault costs what it lasts, and what it kept from being given back.
+// free checks a stretch of time for which l waited and the lock was free.
+// A fault excuses its own duration, and the time by which it delayed releases.
 func (j *judge) free(key string, l *life, from, to int64) {
 	allowed := j.history.Header.Rules.Prompt
 	if allowed == 0 || to-from <= allowed {
@@ -116,15 +116,15 @@ func (j *judge) free(key string, l *life, from, to int64) {
 	reach := from - l.ask.TTL - memory
 	allowed += j.every.overlap(reach, to) + j.every.count(reach, to)*(l.ask.TTL+2*window)
 	if to-from > allowed {
-		j.violate(Wait, "%s: %s waited for %s while nobody had the lock; %s are allowed", key, l.name, seconds(to-from), seconds(allowed))
+		j.violate(Wait, "%s: %s waited for %s while the lock was free; %s are allowed", key, l.name, seconds(to-from), seconds(allowed))
 	}
 }
 
-// patience is how long a call may take beyond its wait: for as long a store
-// that does not answer is asked, and a while for a busy machine.
+// patience is how long a call may take beyond its wait: the time limit of a request to a
+// store that does not answer, and an allowance for a busy machine.
 const patience = int64(25 * time.Second)
 
-// ends holds every attempt to an end.
+// ends checks that every attempt ends.
 func (j *judge) ends() {
 	for _, l := range j.lives {
 		for _, r := range []*history.Record{l.none, l.end, l.released} {
@@ -148,8 +148,8 @@ func (j *judge) ends() {
 	}
 }
 
-// refusals holds what refusals say against who can have been inside: never the
-// asker, never an attempt that had ended before.
+// refusals checks that each refusal names a possible holder: not the
+// asker itself, and not an attempt that had ended before.
 func (j *judge) refusals(key string, lives, leases []*life) {
 	byToken := slices.Clone(leases)
 	slices.SortFunc(byToken, func(a, b *life) int { return cmp.Compare(a.got.At, b.got.At) })
@@ -173,14 +173,14 @@ func (j *judge) refusals(key string, lives, leases []*life) {
 	}
 }
 
-// finished judges whether the named attempt had ended before l asked.
+// finished checks whether the named attempt had ended before l asked.
 func (j *judge) finished(key string, l, named *life, byGrant []*life) {
 	at := l.ask.At
 	if _, ok := j.forgot(named.ask.At, l.none.At); ok {
 		return // an old state of the store may have come back
 	}
 	if !j.history.Header.Rules.Queue && named.release != nil && j.shadows.overlap(named.release.At, at) > 0 {
-		return // one node of several may not have heard of the release
+		return // one node of several may have missed the release
 	}
 	switch {
 	case named.clean() && named.released.At < at:
@@ -201,9 +201,9 @@ func (j *judge) finished(key string, l, named *life, byGrant []*life) {
 	}
 }
 
-// undone is how long what an attempt that gave up has left behind may be there,
-// if it is seen at the time at: it is undone at once in the background, as far as
-// its requests get through.
+// undone returns how long the remains of an attempt that gave up may exist,
+// if they are seen at the time at. They are removed at once in the background, if
+// the requests reach the store.
 func (j *judge) undone(l *life, at int64) int64 {
 	const once = int64(3 * time.Second)
 	from := l.ask.At
@@ -217,16 +217,15 @@ func (j *judge) undone(l *life, at int64) int64 {
 	return allowed
 }
 
-// hindered reports whether faults may have kept all of an undoing from the store.
+// hindered reports whether faults may have kept the whole undo from the store.
 // It is then given up, and the place in the queue stays for the life of its
-// ticket, which the store counts from when it last heard of it. Until that life is
-// over the lock may be handed to the ticket and bear its name, for one
-// confirmation window. Only who waits has a ticket.
+// ticket, which the store counts from its last request. Until that life is
+// over the lock may be granted to the ticket and bear its name, for one
+// confirmation window. Only waiters have a ticket.
 //
-// A single try of the undoing may hang for a third of the time that there is for
-// all. So if faults leave a third or less, one try that began in a fault can have
-// outlasted what they left; if they leave more, some try should have got through,
-// and what stayed is held against the lock.
+// A single try of the undo may hang for a third of its total time. So if faults leave a third
+// or less, one try that began in a fault can have used up the rest. If they leave more, a try
+// should have reached the store, and remains count as a violation.
 func (j *judge) hindered(l *life) bool {
 	if l.ask.Wait == 0 || l.ask.Undo == 0 {
 		return false
