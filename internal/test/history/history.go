@@ -1,14 +1,14 @@
-// Package history is the record of what the clients of a lock did and saw, and
-// of what was done to them and to their store.
+// Package history records the actions and observations of the clients of a lock, and
+// the faults of the clients and of their store.
 //
 // A history is a file of JSON lines that any number of processes append to. The
-// first line is its [Header], every other one a [Record]; their order in the
-// file means nothing, since each record has its time. All times are nanoseconds
-// of one clock, the kernel's monotonic one, so that the beliefs of processes on
-// one machine are compared without synchronising anything.
+// first line is its [Header], the other lines are [Record] values. Their order in the
+// file has no meaning, since each record has its time. All times are nanoseconds
+// of one clock, the kernel's monotonic one, so that the records of processes on
+// one machine are compared without synchronisation.
 //
-// A history is judged by package
-// [github.com/leasehold-go/leasehold/internal/test/checker].
+// Package [github.com/leasehold-go/leasehold/internal/test/checker] checks
+// histories.
 package history
 
 import (
@@ -21,7 +21,7 @@ import (
 	"os"
 )
 
-// Format and Version are what a header says.
+// Format and Version identify the file in its header.
 const (
 	Format  = "leasehold-history"
 	Version = 1
@@ -31,35 +31,34 @@ const (
 type Header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Store says in words what was under test, Seed how its faults were chosen.
+	// Store describes the store under test, Seed the choice of its faults.
 	Store string `json:"store"`
 	Seed  uint64 `json:"seed"`
-	// Rules are the promises to which the history is held beyond those that
-	// hold for every store.
+	// Rules are the promises that the history is checked against, beyond the promises
+	// of every store.
 	Rules Rules `json:"rules"`
 }
 
-// Rules says what is promised by the store under test.
+// Rules are the promises of the store under test.
 type Rules struct {
 	// Tokens: grants carry fencing tokens.
 	Tokens bool `json:"tokens"`
 	// Queue: waiters are served in the order of their arrival.
 	Queue bool `json:"queue"`
-	// Prompt is how long a free lock may stay free, in ns, while somebody
-	// waits for it and nothing is disturbed.
+	// Prompt is how long a free lock may stay free, in ns, while an attempt
+	// waits for it and there is no fault.
 	Prompt int64 `json:"prompt"`
-	// Steady: a lease is lost only because of a fault. It is not judged where
+	// Steady: a lease is lost only because of a fault. It is false where
 	// the machine may be too busy to renew in time.
 	Steady bool `json:"steady"`
 }
 
-// What a record tells. The fields that are set beside At, Proc and What are
-// named in parentheses.
+// Kinds of records. Parentheses list the fields that are set besides At, Proc and What.
 const (
 	// Ask: an attempt begins: Lock or TryLock was called (Attempt, Key, Mode,
 	// Weight, Limit, Wait, TTL, Undo).
 	Ask = "ask"
-	// Queued: the store said for the first time that the attempt has a place
+	// Queued: the store reported for the first time that the attempt has a place
 	// in the queue (Attempt, Position).
 	Queued = "queued"
 	// Got: the attempt holds a lease; the call has returned (Attempt, Lease,
@@ -69,7 +68,7 @@ const (
 	// Live: the lease was live at At, which was read before the look (Attempt).
 	Live = "live"
 	// Write: the holder wrote to the register that its lock protects. At is
-	// when the answer came, Since when the request was sent (Attempt, Accepted,
+	// when the answer arrived, Since when the request was sent (Attempt, Accepted,
 	// and Live if the lease was live after the answer).
 	Write = "write"
 	// End: the holder saw its lease end before it released it (Attempt,
@@ -82,14 +81,14 @@ const (
 	// None: the attempt has ended without a lease (Attempt, Outcome, Note, and
 	// Holder, the attempt that a refusal named).
 	None = "none"
-	// Fault: something was done to a process, to the store or to the network,
-	// from Since to At (Note, Forgets). Proc is the process that it concerned,
-	// empty if it concerned all.
+	// Fault: a process, the store or the network was disturbed
+	// from Since to At (Note, Forgets). Proc is the affected process,
+	// empty if all were.
 	Fault = "fault"
 	// Bye: the process has ended properly (Note: goroutines that were left).
 	Bye = "bye"
-	// Left: what was still in the store at the very end (Note; none if it is
-	// empty).
+	// Left: the remaining content of the store at the very end (Note, "" if the
+	// store is empty).
 	Left = "left"
 )
 
@@ -98,8 +97,8 @@ const (
 	OK          = "ok"
 	Held        = "held"        // refused, or waited in vain
 	Cancelled   = "cancelled"   // waited in vain while the store was silent
-	Unknown     = "unknown"     // nobody can tell
-	Unavailable = "unavailable" // certainly nothing was done
+	Unknown     = "unknown"     // the outcome is unknown
+	Unavailable = "unavailable" // certainly not done
 	Lost        = "lost"
 	Failed      = "failed" // any other error
 )
@@ -110,11 +109,11 @@ const (
 	Shared    = "shared"
 )
 
-// What a fault does to the memory of the store.
+// Effects of a fault on the memory of the store.
 const (
 	// ForgetsAll: everything the store had acknowledged is gone.
 	ForgetsAll = "all"
-	// ForgetsSome: some of what the store had acknowledged may be gone.
+	// ForgetsSome: a part of the acknowledged data may be gone.
 	ForgetsSome = "some"
 	// ForgetsLeases: leases may have ended too early, as if time had passed.
 	// Everything else is still there, tokens in particular.
@@ -126,18 +125,18 @@ type Record struct {
 	At   int64  `json:"at"`
 	Proc string `json:"proc,omitempty"`
 	What string `json:"what"`
-	// Attempt is one call of Lock or TryLock and what came of it. The holder's
-	// name in the store is the attempt's, so that refusals can be held to it.
+	// Attempt identifies one call of Lock or TryLock and its lease. It is also the holder's
+	// name in the store, so that refusals can be checked.
 	Attempt string `json:"attempt,omitempty"`
 
 	Key    string `json:"key,omitempty"`
 	Mode   string `json:"mode,omitempty"`
 	Weight int    `json:"weight,omitempty"`
-	Limit  int    `json:"limit,omitempty"` // 0 is none
+	Limit  int    `json:"limit,omitempty"` // 0 is no limit
 	Wait   int64  `json:"wait,omitempty"`  // 0 is a try
 	TTL    int64  `json:"ttl,omitempty"`
-	// Undo is for how long it is tried to undo what an attempt that gives up may
-	// have left in the store, in ns.
+	// Undo is how long an attempt that gives up tries to undo its effects
+	// in the store, in ns.
 	Undo int64 `json:"undo,omitempty"`
 
 	Position int    `json:"position,omitempty"`
@@ -152,16 +151,16 @@ type Record struct {
 	Note     string `json:"note,omitempty"`
 }
 
-// Sink takes records. It is safe for concurrent use.
+// Sink receives records. It is safe for concurrent use.
 type Sink interface {
 	Add(Record)
 }
 
-// History is what a file holds.
+// History is the content of a file.
 type History struct {
 	Header  Header
 	Records []Record
-	// Torn counts lines of which the death of their writer left only a part.
+	// Torn counts the lines that are incomplete because their writer died.
 	Torn int
 }
 
@@ -188,8 +187,8 @@ func Append(path string) (*Writer, error) {
 	return &Writer{file}, nil
 }
 
-// Add appends one record. A file that cannot be written to makes the history
-// worthless, so it ends the program.
+// Add appends one record. If the file cannot be written, the history is useless, so Add
+// panics.
 func (w *Writer) Add(r Record) {
 	line, err := json.Marshal(r)
 	if err == nil {
@@ -246,11 +245,11 @@ func Read(r io.Reader) (*History, error) {
 	}
 }
 
-// recordStart is how every record begins.
+// recordStart is the beginning of every record.
 var recordStart = []byte(`{"at":`)
 
-// take adds the record of a line. The line of a process that died while it
-// wrote ends where the next one begins.
+// take adds the record of a line. The line of a process that died during the write ends where
+// the next record begins.
 func (h *History) take(line []byte) error {
 	var r Record
 	err := json.Unmarshal(line, &r)
