@@ -14,14 +14,14 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/mutate/source"
 )
 
-// What becomes of a change, beside "caught by" a test.
+// Outcomes of a change, in addition to "caught by" a test.
 const (
 	survived = "SURVIVED"
 	unbuilt  = "does not build"
 )
 
-// alone builds and runs the nearest tests of a target with a change that cannot stand
-// behind a number, until one notices.
+// alone builds and runs the nearest tests of a target with one change that NewSchema cannot
+// switch by number, until a test fails.
 func (t *target) alone(m source.Mutant) (string, error) {
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
@@ -51,8 +51,8 @@ func (t *target) alone(m source.Mutant) (string, error) {
 	return survived, nil
 }
 
-// overlay writes the changed file, and the overlay that puts it into its original's
-// place.
+// overlay writes the changed file, and an overlay file that replaces the original
+// by it.
 func overlay(m source.Mutant, dir string) (string, error) {
 	original, err := filepath.Abs(m.File)
 	if err != nil {

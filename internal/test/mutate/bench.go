@@ -19,8 +19,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/mutate/swap"
 )
 
-// bench are test programs that are built once, in which each change stands behind a
-// number.
+// bench has test programs that are built once with all changes. Each change is switched on
+// by its number.
 type bench struct {
 	dir     string
 	overlay string
@@ -28,20 +28,20 @@ type bench struct {
 	unbuilt map[string]bool
 }
 
-// program is the tests of a package.
+// program is the compiled tests of a package.
 type program struct {
 	pkg, file string
-	run       string  // which of its tests
+	run       string  // the pattern of the tests to run
 	rapid     bool    // it has the flags of package rapid
-	units     []*unit // the quickest first
+	units     []*unit // the fastest first
 }
 
-// unit is a test, or a part of one, that runs by itself.
+// unit is a test, or a subtest, that is run alone.
 type unit struct {
 	program *program
-	name    string // with that of the part behind a slash
+	name    string // of the test, and of the subtest behind a slash
 	took    time.Duration
-	notices map[int]bool // the changes by which something in it would have another value
+	notices map[int]bool // the changes that alter a value during the unit
 }
 
 // newBench builds the tests of targets, and runs each without a change.
@@ -102,10 +102,10 @@ func (b *bench) open(name string) (*program, error) {
 	return p, nil
 }
 
-// split is how long a test takes whose parts are run by themselves.
+// split is the duration from which a test's subtests are run as separate units.
 const split = time.Second
 
-// learn runs each test of a program, and notes which changes would show.
+// learn runs each test of a program, and records which changes alter a value in it.
 func (b *bench) learn(p *program) error {
 	pattern := p.run
 	if pattern == "" {
@@ -167,7 +167,7 @@ func (b *bench) try(u *unit) (_ *unit, parts []string) {
 	return u, parts
 }
 
-// pattern is what -run takes for the unit alone.
+// pattern returns the -run pattern that selects only the unit.
 func (u *unit) pattern() string {
 	parts := strings.Split(u.name, "/")
 	for i, part := range parts {
@@ -179,7 +179,7 @@ func (u *unit) pattern() string {
 func (b *bench) command(ctx context.Context, p *program, env []string, args ...string) *exec.Cmd {
 	args = append([]string{"-test.short", "-test.failfast"}, args...)
 	if p.rapid {
-		args = append(args, "-rapid.nofailfile") // what fails with a change is of no use to others
+		args = append(args, "-rapid.nofailfile") // failures under a change must not be replayed later
 	}
 	cmd := exec.CommandContext(ctx, p.file, args...)
 	cmd.Dir = p.pkg
@@ -188,11 +188,11 @@ func (b *bench) command(ctx context.Context, p *program, env []string, args ...s
 	return cmd
 }
 
-// steps bound how long the units of a mutant take that run before longer ones do.
+// steps are time limits: the units of a mutant run in rounds, the fastest first.
 var steps = []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second, time.Hour}
 
-// judge runs the units of a program in which a change would show, the quickest first,
-// until one notices. It returns what did, and how many there were.
+// judge runs the units of a program that a change affects, the fastest first, until one
+// fails. It returns the outcome, and the number of affected units.
 func (b *bench) judge(p *program, n int) (outcome string, shows int) {
 	left := slices.DeleteFunc(slices.Clone(p.units), func(u *unit) bool { return !u.notices[n] || *longest > 0 && u.took > *longest })
 	shows = len(left)
@@ -211,8 +211,8 @@ func (b *bench) judge(p *program, n int) (outcome string, shows int) {
 
 var failLine = regexp.MustCompile(`(?m)^--- FAIL: (\S+) `)
 
-// runAll runs units of one program with a change. It returns what caught it, and nothing
-// if nothing did.
+// runAll runs units of one program with a change. It returns the unit that caught it, or
+// "" if no unit did.
 func (b *bench) runAll(units []*unit, n int) string {
 	for len(units) > 0 {
 		failed, how := b.runs(units, n)
@@ -226,7 +226,7 @@ func (b *bench) runAll(units []*unit, n int) string {
 				return top != failed
 			})
 		}
-		// What fails without the change as well has not caught it.
+		// A unit that also fails without the change has not caught it.
 		if _, without := b.runs(suspects, 0); without == "" {
 			return "caught by " + how + units[0].program.pkg + " " + failed
 		}
@@ -235,7 +235,7 @@ func (b *bench) runAll(units []*unit, n int) string {
 	return ""
 }
 
-// runs runs units, and returns which failed, and how.
+// runs runs units, and returns the failed unit and its kind of failure.
 func (b *bench) runs(units []*unit, n int) (failed, how string) {
 	var patterns []string
 	var took time.Duration

@@ -1,11 +1,11 @@
-// Command mutate changes conditions and constants of the sources on which the promises
-// rest, one at a time, and runs the tests that should notice.
+// Command mutate changes conditions and constants of the sources that the promises depend
+// on, one at a time, and runs the tests that should fail.
 //
 //	go run ./internal/test/mutate [flags] [target ...]
 //
-// A change that no test notices is printed as SURVIVED, unless survivors.txt says why
-// nothing can notice it. The sources themselves are left alone: the changed file takes
-// its original's place by an overlay of the go command.
+// A change that no test notices is printed as SURVIVED, unless survivors.txt has the reason
+// why no test can notice it. The sources are not modified: the go command reads the changed
+// file through an overlay.
 package main
 
 import (
@@ -24,15 +24,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/mutate/source"
 )
 
-// target is what is changed, and the tests that should notice.
+// target is a set of files to change, and the tests that should fail.
 type target struct {
 	name  string
 	files []string // patterns, from the top of the repository
 	dir   string   // of the package
-	// constants are names of those that another package needs as constants.
+	// constants are constants that must stay constant because another package needs that.
 	constants []string
-	// programs are the packages of the tests, the nearest first. Behind a space stands
-	// which of the tests run.
+	// programs are the packages of the tests, the nearest first. A pattern behind a space
+	// selects the tests to run.
 	programs []string
 }
 
@@ -64,10 +64,10 @@ var (
 	part    = flag.Float64("part", 1, "the part of the changes to try, drawn by lot")
 	seed    = flag.Uint64("seed", 1, "of the lot")
 	only    = flag.String("only", "", "a regular expression of the changes to try")
-	report  = flag.String("report", "", "a file to which results are appended, and whose changes are not tried again")
+	report  = flag.String("report", "", "append results to this file, and skip the changes in it")
 	workers = flag.Int("p", 2, "how many changes are tried at a time")
 	longest = flag.Duration("longest", 0, "leave out tests that take longer, for a first look")
-	until   = flag.Duration("for", 0, "begin no other change after so long")
+	until   = flag.Duration("for", 0, "begin no change after this time")
 )
 
 func main() {
@@ -78,7 +78,7 @@ func main() {
 	}
 }
 
-// out is where the results go.
+// out receives the results.
 var out = os.Stdout
 
 func run(names []string) error {
@@ -142,7 +142,7 @@ func draw(mutants []source.Mutant, part float64, seed uint64) []source.Mutant {
 	return slices.DeleteFunc(mutants, func(source.Mutant) bool { return rnd.Float64() >= part })
 }
 
-// count is what became of the changes of a target.
+// count has the outcomes of the changes of a target.
 type count struct{ tried, unbuilt, killed, equivalent, survived int }
 
 func (c *count) String() string {
@@ -151,20 +151,20 @@ func (c *count) String() string {
 		c.tried, c.killed, able, 100*float64(c.killed)/float64(max(able, 1)), c.survived, c.equivalent, c.unbuilt)
 }
 
-// mutant is a change that nothing has noticed so far.
+// mutant is a change that no test has caught yet.
 type mutant struct {
 	source.Mutant
 	target *target
-	shows  int // in so many tests so far
+	shows  int // number of affected tests so far
 	seen   bool
 }
 
-// round tries changes.
+// round is one run over all chosen changes.
 type round struct {
 	bench   *bench
 	begin   time.Time
 	reasons map[string]string
-	done    map[string]string // what became of those that were tried before
+	done    map[string]string // outcomes of an earlier run
 
 	mu     sync.Mutex
 	left   []*mutant
@@ -172,8 +172,8 @@ type round struct {
 	failed error
 }
 
-// try tries what is left with one test program after the other, the nearest first, so that
-// those that take long are built and run only for what the others do not notice.
+// try tries the remaining changes with one test program after the other, the nearest first,
+// so that slow programs are built and run only for changes that no fast program notices.
 func (r *round) try(chosen []*target) error {
 	r.each(r.left, r.first)
 	var names []string
@@ -186,7 +186,7 @@ func (r *round) try(chosen []*target) error {
 	}
 	for _, name := range names {
 		some := slices.DeleteFunc(slices.Clone(r.left), func(m *mutant) bool {
-			_, known := r.reasons[m.Key()] // the nearest tests are enough to see that it still is so
+			_, known := r.reasons[m.Key()] // the nearest tests are enough to confirm the reason
 			return r.bench.numbers[m.String()] == 0 || !slices.Contains(m.target.programs, name) || known && name != m.target.programs[0]
 		})
 		if len(some) == 0 || r.failed != nil || r.late() {
@@ -232,7 +232,7 @@ func (r *round) try(chosen []*target) error {
 
 func (r *round) late() bool { return *until > 0 && time.Since(r.begin) > *until }
 
-// first settles what was tried before, and what does not build.
+// first settles changes that were tried before or that do not compile.
 func (r *round) first(m *mutant) (string, error) {
 	switch known, ok := r.done[m.String()]; {
 	case ok:
@@ -244,7 +244,7 @@ func (r *round) first(m *mutant) (string, error) {
 	return "", nil
 }
 
-// each tries mutants, a few at a time, and settles those of which it is told what became.
+// each runs try on mutants, a few in parallel, and settles each mutant with an outcome.
 func (r *round) each(mutants []*mutant, try func(*mutant) (string, error)) {
 	var wg sync.WaitGroup
 	next := make(chan *mutant)
@@ -292,7 +292,7 @@ func (c *count) add(m source.Mutant, outcome string, reasons map[string]string) 
 	case !strings.HasPrefix(outcome, survived):
 		c.killed++
 		if known {
-			fmt.Fprintf(out, "caught, though survivors.txt says that nothing can notice it: %s\n", m)
+			fmt.Fprintf(out, "caught, although survivors.txt has a reason why it cannot be: %s\n", m)
 		}
 	case known:
 		c.equivalent++
@@ -317,7 +317,7 @@ func note(line string) error {
 	return err
 }
 
-// readReport returns the outcomes of the changes that have been tried before.
+// readReport returns the outcomes of the changes in an earlier report.
 func readReport() (map[string]string, error) {
 	done := make(map[string]string)
 	text, err := os.ReadFile(*report)
@@ -332,7 +332,7 @@ func readReport() (map[string]string, error) {
 	return done, nil
 }
 
-// mutants returns the changes of a target, in the order of their places.
+// mutants returns the changes of a target, in the order of their positions.
 func (t *target) mutants() (all []source.Mutant, err error) {
 	for _, pattern := range t.files {
 		files, err := filepath.Glob(pattern)
@@ -355,7 +355,7 @@ func (t *target) mutants() (all []source.Mutant, err error) {
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: nothing to change: run this from the top of the repository", t.name)
+		return nil, fmt.Errorf("%s: found no changes: run this from the top of the repository", t.name)
 	}
 	return all, nil
 }

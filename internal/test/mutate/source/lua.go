@@ -8,11 +8,11 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// luaToken matches what a Lua text is made of, as far as the scripts use it: comments
-// and strings, which are left alone, names, numbers and signs.
+// luaToken matches one token of a Lua script: comments and strings, which stay unchanged,
+// names, numbers and operators.
 var luaToken = regexp.MustCompile(`--[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|[A-Za-z_]\w*|\d+|\.\.\.?|[<>=~]=|\S`)
 
-// Word is a word of a Lua text that can be changed, and what takes its place.
+// Word is a word of a Lua text that can be changed, and its replacement.
 type Word struct {
 	At     int
 	Text   string
@@ -62,7 +62,7 @@ func Lua(file, text string) (all []Mutant, err error) {
 	return all, nil
 }
 
-// endsOperand reports whether a minus after the token stands between two operands.
+// endsOperand reports whether a minus after the token is a binary operator.
 func endsOperand(token string) bool {
 	switch token {
 	case "", "return", "and", "or", "not", "then", "else", "do", "in":

@@ -11,19 +11,19 @@ type Mutant struct {
 	File   string
 	text   string // of the file, unchanged
 	at     int    // where in text
-	before string // what stands there
-	after  string // what takes its place
+	before string // the text there
+	after  string // the replacement
 }
 
-// String names the change: file, line and column, what is changed, and the line.
+// String describes the change: file, line and column, old and new text, and the line.
 func (m Mutant) String() string {
 	line := 1 + strings.Count(m.text[:m.at], "\n")
 	column := m.at - strings.LastIndexByte(m.text[:m.at], '\n')
 	return fmt.Sprintf("%s:%d:%d: %s", m.File, line, column, m.change())
 }
 
-// Key names the change by what does not move when lines are added before it: file,
-// what is changed, and the line with the place marked.
+// Key identifies the change without a line number, so that it stays the same when lines are
+// added above: file, old and new text, and the line with the place marked.
 func (m Mutant) Key() string { return m.File + ": " + m.change() }
 
 func (m Mutant) change() string {
@@ -38,10 +38,10 @@ func (m Mutant) change() string {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// Changed is the file's text with the change.
+// Changed returns the file's text with the change.
 func (m Mutant) Changed() string { return m.text[:m.at] + m.after + m.text[m.at+len(m.before):] }
 
-// others are the operators that take the place of one.
+// others maps an operator to its replacements.
 var others = map[string][]string{
 	"<": {"<=", ">="}, "<=": {"<", ">"}, ">": {">=", "<="}, ">=": {">", "<"},
 	"+": {"-"}, "-": {"+"}, "*": {"/"}, "/": {"*"},
@@ -53,8 +53,8 @@ var others = map[string][]string{
 	"true": {"false"}, "false": {"true"}, "min": {"max"}, "max": {"min"},
 }
 
-// Text is the file's text without the change.
+// Text returns the file's text without the change.
 func (m Mutant) Text() string { return m.text }
 
-// Place is where the change begins in the text, and what it puts there.
+// Place returns where the change begins in the text, and the replacement.
 func (m Mutant) Place() (at int, after string) { return m.at, m.after }

@@ -10,9 +10,9 @@ import (
 //go:embed survivors.txt
 var survivors string
 
-// Reasons are why nothing can notice a change, by its Key. In survivors.txt a line that begins with "#" is
-// a comment, one without a tab at its beginning is a change without its line's
-// number, and an indented one the reason.
+// Reasons returns the reasons why no test can notice a change, by the change's Key. In
+// survivors.txt a line that begins with "#" is a comment, an unindented line is a change
+// without its line number, and an indented line is the reason.
 func Reasons() (map[string]string, error) {
 	reasons := make(map[string]string)
 	var keys []string

@@ -18,20 +18,20 @@ import (
 	"strings"
 )
 
-// Schema is a package in which changes stand behind numbers, as package swap says.
+// Schema is the source of a package with all changes, each switched by its number; see package swap.
 type Schema struct {
 	Texts    map[string]string // by the name of a file
 	Numbered map[int]Mutant
-	// Alone are changes that have to be made one at a time, such as that of a constant
-	// on which a type depends.
+	// Alone are changes that have to be made one at a time, for example in a constant
+	// that a type depends on.
 	Alone []Mutant
-	// Unbuilt are those of which the compiler makes nothing.
+	// Unbuilt are changes that do not compile.
 	Unbuilt []Mutant
 }
 
 const swapPath = "github.com/leasehold-go/leasehold/internal/test/mutate/swap"
 
-// NewSchema puts the changes of all files of the package in dir behind numbers from first
+// NewSchema builds the Schema of the package in dir, with numbers from first
 // on. The named constants stay constants.
 func NewSchema(dir string, first int, constants ...string) (*Schema, error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -56,7 +56,7 @@ func NewSchema(dir string, first int, constants ...string) (*Schema, error) {
 	return s.make()
 }
 
-// schema is one on its way.
+// schema is a Schema under construction.
 type schema struct {
 	set     *token.FileSet
 	imports types.Importer
@@ -68,11 +68,11 @@ type schema struct {
 
 	pkg  *types.Package
 	info *types.Info
-	// vars are constants that become variables, of these types.
+	// vars maps constants that become variables to their types.
 	vars map[types.Object]types.Type
-	stay []string // names of those that do not
+	stay []string // names of constants that do not
 
-	// What the rendering of a file leaves.
+	// The state while a file is rendered.
 	file    *file
 	put     map[int]bool
 	unbuilt map[int]bool
@@ -158,7 +158,7 @@ func (s *schema) check(set *token.FileSet, trees []*ast.File, info *types.Info) 
 	return (&types.Config{Importer: s.imports}).Check(trees[0].Name.Name, set, trees, info)
 }
 
-// checked renders all files, and has the compiler's types look at them.
+// checked renders all files and type-checks them.
 func (s *schema) checked() (map[string]string, error) {
 	s.put, s.unbuilt = make(map[int]bool), make(map[int]bool)
 	texts := make(map[string]string)
@@ -182,7 +182,7 @@ func (s *schema) checked() (map[string]string, error) {
 	return texts, err
 }
 
-// variables are the constants of the package that have changes and are used as one type.
+// variables returns the constants of the package that have changes and are used as one type.
 func (s *schema) variables() map[types.Object]types.Type {
 	all := make(map[types.Object]types.Type)
 	mixed := make(map[types.Object]bool)
@@ -199,7 +199,7 @@ func (s *schema) variables() map[types.Object]types.Type {
 		}
 		all[obj] = t
 	}
-	for _, name := range s.pkg.Scope().Names() { // those that others use
+	for _, name := range s.pkg.Scope().Names() { // exported constants, which other packages may use
 		if c, ok := s.pkg.Scope().Lookup(name).(*types.Const); ok && all[c] == nil && c.Exported() && !slices.Contains(s.stay, name) {
 			all[c] = c.Type()
 		}
@@ -218,7 +218,7 @@ func (s *schema) source(n ast.Node) string {
 	return s.file.text[s.offset(n.Pos()):s.offset(n.End())]
 }
 
-// number is that of a change, 0 for none.
+// number returns the number of a change, 0 if it has no number.
 func (s *schema) number(at token.Pos, after string) int {
 	n := s.places[place{s.file.name, s.offset(at), after}]
 	if n != 0 {
@@ -227,7 +227,7 @@ func (s *schema) number(at token.Pos, after string) int {
 	return n
 }
 
-// render is the text of a node with its changes.
+// render returns the text of a node with its changes.
 func (s *schema) render(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.File:
@@ -260,7 +260,7 @@ func (s *schema) render(n ast.Node) string {
 	return s.within(n)
 }
 
-// within is the text of a node whose parts have their changes.
+// within returns the text of a node with the changes of its parts.
 func (s *schema) within(n ast.Node) string {
 	var b strings.Builder
 	at := s.offset(n.Pos())
@@ -299,7 +299,7 @@ func parts(n ast.Node) (all []ast.Node) {
 	return all
 }
 
-// constant reports whether an expression is one, and stays one.
+// constant reports whether an expression is constant, and stays constant.
 func (s *schema) constant(n ast.Expr) bool {
 	if s.info.Types[n].Value == nil {
 		return false
@@ -314,7 +314,7 @@ func (s *schema) constant(n ast.Expr) bool {
 	return !varies
 }
 
-// values is a constant of type t with its changes.
+// values returns the text of a constant of type t with its changes.
 func (s *schema) values(n ast.Expr, t types.Type) string {
 	text := s.source(n)
 	start, end := s.offset(n.Pos()), s.offset(n.End())
@@ -346,7 +346,7 @@ func (s *schema) values(n ast.Expr, t types.Type) string {
 	return was
 }
 
-// typeName is the name of a type in the file.
+// typeName returns the name of a type as written in the file.
 func (s *schema) typeName(t types.Type) (name string, ok bool) {
 	ok = true
 	name = types.TypeString(t, func(p *types.Package) string {
@@ -425,7 +425,7 @@ func (s *schema) binary(n *ast.BinaryExpr) string {
 	return fmt.Sprintf("swap_.%s(%d, %s, %s)", f, m, x, y)
 }
 
-// constants is a declaration of constants, some of which become variables.
+// constants returns the text of a declaration of constants, some of which become variables.
 func (s *schema) constants(n *ast.GenDecl) string {
 	var b, variables strings.Builder
 	at := s.offset(n.Pos())
@@ -463,7 +463,7 @@ func (s *schema) constants(n *ast.GenDecl) string {
 	return text + ";" + strings.TrimSuffix(variables.String(), ";")
 }
 
-// imports reads the types of what packages import, as the go command has compiled it.
+// imports returns an importer of the types of packages, as compiled by the go command.
 func imports(set *token.FileSet, packages ...string) (types.Importer, error) {
 	var stderr bytes.Buffer
 	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Export"}, packages...)...)

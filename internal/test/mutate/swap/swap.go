@@ -1,9 +1,9 @@
-// Package swap stands in sources of which every change has been made at once, each behind
-// a number: the change whose number the environment names is in force, and no other. It
-// takes as long to build a test with one change as with all of them.
+// Package swap is imported by sources that contain every change at once, each with
+// a number. The environment names the number of the change that is in force. So tests are
+// built once for all changes.
 //
-// Where the environment names a file instead, every change is noted there, once, by which
-// an expression would have had another value.
+// If the environment names a file instead, the package writes to it, once, the number of each
+// change that would have altered the value of an expression.
 package swap
 
 import (
@@ -22,7 +22,7 @@ const (
 // active is the change in force, 0 for none.
 var active, _ = strconv.Atoi(os.Getenv(Number))
 
-// notes are where changes are noted; nil if they are not.
+// notes is the file for the numbers of changes, or nil.
 var notes = func() *os.File {
 	name := os.Getenv(Notes)
 	if name == "" {
@@ -35,17 +35,17 @@ var notes = func() *os.File {
 	return f
 }()
 
-// noted are the changes that have been noted.
+// noted has the changes that were written.
 var noted sync.Map
 
-// note notes that a change would show here.
+// note writes that the change n would alter a value here.
 func note(n int) {
 	if _, known := noted.LoadOrStore(n, nil); !known {
 		_, _ = notes.WriteString(strconv.Itoa(n) + "\n")
 	}
 }
 
-// either is one value, or another where a change is in force.
+// either returns was, or is if change n is in force.
 func either[T comparable](n int, was, is T) T {
 	if notes != nil && was != is {
 		note(n)
@@ -56,16 +56,16 @@ func either[T comparable](n int, was, is T) T {
 	return was
 }
 
-// Value is was, or is: of constants.
+// Value returns a constant: was, or is.
 func Value[T comparable](n int, was, is T) T { return either(n, was, is) }
 
-// Not is a condition, or its opposite.
+// Not returns a condition, or its opposite.
 func Not[T ~bool](n int, was T) T { return either(n, was, !was) }
 
-// And is a && b, or a || b.
+// And returns a && b, or a || b.
 func And(n int, a bool, b func() bool) bool {
 	if notes != nil && !a {
-		note(n) // b may not be asked here
+		note(n) // b may not be called here
 	}
 	if n == active {
 		return a || b()
@@ -77,10 +77,10 @@ func And(n int, a bool, b func() bool) bool {
 	return is
 }
 
-// Or is a || b, or a && b.
+// Or returns a || b, or a && b.
 func Or(n int, a bool, b func() bool) bool {
 	if notes != nil && a {
-		note(n) // b may not be asked here
+		note(n) // b may not be called here
 	}
 	if n == active {
 		return a && b()
@@ -92,22 +92,22 @@ func Or(n int, a bool, b func() bool) bool {
 	return is
 }
 
-// The comparisons are another one by the first number, and the opposite by the next.
+// The comparisons use two numbers: the first selects a near comparison, the next the opposite.
 
-// Less is a < b, a <= b, or a >= b.
+// Less returns a < b, a <= b, or a >= b.
 func Less[T cmp.Ordered](n int, a, b T) bool { return either(n+1, either(n, a < b, a <= b), a >= b) }
 
-// LessEqual is a <= b, a < b, or a > b.
+// LessEqual returns a <= b, a < b, or a > b.
 func LessEqual[T cmp.Ordered](n int, a, b T) bool {
 	return either(n+1, either(n, a <= b, a < b), a > b)
 }
 
-// Greater is a > b, a >= b, or a <= b.
+// Greater returns a > b, a >= b, or a <= b.
 func Greater[T cmp.Ordered](n int, a, b T) bool {
 	return either(n+1, either(n, a > b, a >= b), a <= b)
 }
 
-// GreaterEqual is a >= b, a > b, or a < b.
+// GreaterEqual returns a >= b, a > b, or a < b.
 func GreaterEqual[T cmp.Ordered](n int, a, b T) bool {
 	return either(n+1, either(n, a >= b, a > b), a < b)
 }
@@ -118,13 +118,13 @@ type integer interface {
 
 type number interface{ integer | ~float32 | ~float64 }
 
-// Add is a + b, or a - b.
+// Add returns a + b, or a - b.
 func Add[T number](n int, a, b T) T { return either(n, a+b, a-b) }
 
-// Sub is a - b, or a + b.
+// Sub returns a - b, or a + b.
 func Sub[T number](n int, a, b T) T { return either(n, a-b, a+b) }
 
-// Mul is a * b, or a / b.
+// Mul returns a * b, or a / b.
 func Mul[T number](n int, a, b T) T {
 	if n == active {
 		return a / b
@@ -135,7 +135,7 @@ func Mul[T number](n int, a, b T) T {
 	return a * b
 }
 
-// Div is a / b, or a * b.
+// Div returns a / b, or a * b.
 func Div[T number](n int, a, b T) T {
 	if n == active {
 		return a * b
@@ -146,22 +146,22 @@ func Div[T number](n int, a, b T) T {
 	return a / b
 }
 
-// Left is a << b, or a >> b.
+// Left returns a << b, or a >> b.
 func Left[T, N integer](n int, a T, b N) T { return either(n, a<<b, a>>b) }
 
-// Right is a >> b, or a << b.
+// Right returns a >> b, or a << b.
 func Right[T, N integer](n int, a T, b N) T { return either(n, a>>b, a<<b) }
 
-// Minus is -a, or a.
+// Minus returns -a, or a.
 func Minus[T number](n int, a T) T { return either(n, -a, a) }
 
-// Min is the least, or the greatest.
+// Min returns the least, or the greatest.
 func Min[T cmp.Ordered](n int, a T, more ...T) T {
 	least, greatest := ends(a, more)
 	return either(n, least, greatest)
 }
 
-// Max is the greatest, or the least.
+// Max returns the greatest, or the least.
 func Max[T cmp.Ordered](n int, a T, more ...T) T {
 	least, greatest := ends(a, more)
 	return either(n, greatest, least)
