@@ -19,15 +19,15 @@ const (
 	ask     actionKind = iota // a request, answered at once
 	askLost                   // a request that is not answered
 	askLate                   // a request that is on its way
-	arrives                   // of a message in the network, answered
-	unheard                   // of a message in the network, not answered
-	doubled                   // of a message in the network, of which a copy is left
-	walk                      // a party gives up what it asked, or goes on without an answer
-	dies                      // a party forgets everything
-	passes                    // time
+	arrives                   // a message in the network arrives, and is answered
+	unheard                   // a message in the network arrives, and the answer is lost
+	doubled                   // a message in the network arrives, and a copy stays there
+	walk                      // a party gives up its request, or goes on without an answer
+	dies                      // a party loses its state
+	passes                    // time advances
 )
 
-// actions are the steps that may come next, always in the same order.
+// actions returns the possible next steps, always in the same order.
 func (w *world) actions() (all []action) {
 	for who := range w.parties {
 		for _, m := range w.requests(who) {
@@ -75,7 +75,7 @@ func (w *world) actions() (all []action) {
 	return all
 }
 
-// undone tells of an answer, or a hint, to a client that has gone.
+// undone reports whether m is an answer or a hint to a client that has gone.
 func (w *world) undone(m message) bool {
 	gone := w.parties[m.lease.who].visits
 	if m.op == hint {
@@ -84,7 +84,7 @@ func (w *world) undone(m message) bool {
 	return w.Visits && m.op == acquire && gone.undone&(1<<m.visit) != 0
 }
 
-// requests are what a party may ask now.
+// requests returns the requests that a party may send now.
 func (w *world) requests(who int) (all []message) {
 	p := &w.parties[who]
 	m := message{lease: w.mine(who), kind: p.kind, sent: w.now}
@@ -119,7 +119,7 @@ func (w *world) requests(who int) (all []message) {
 	case asking:
 		visits()
 		if w.Visits {
-			with(renew) // it may have been granted the lock for all that it knows
+			with(renew) // it may have been granted the lock
 		}
 		with(release)
 	case waiting:
@@ -154,7 +154,7 @@ func (w *world) requests(who int) (all []message) {
 
 func (w *world) exclusive(who int) bool { return w.Parties[who][w.parties[who].kind].Mode == 0 }
 
-// do takes a step.
+// do executes a step.
 func (w *world) do(a action) {
 	if w.noting {
 		w.text = append(w.text, a.String())
@@ -196,7 +196,7 @@ func (w *world) do(a action) {
 	w.check()
 }
 
-// begin is what a party does when it asks.
+// begin updates the party that sends m.
 func (w *world) begin(m message) {
 	if m.op == breakUp || m.op == resize {
 		return
@@ -215,7 +215,7 @@ func (w *world) begin(m message) {
 	}
 }
 
-// doubts is what a party knows of a request that was not answered.
+// doubts updates the party after a request without an answer.
 func (w *world) doubts(m message) {
 	if m.op == breakUp || m.op == resize {
 		return
@@ -235,7 +235,7 @@ func (w *world) doubts(m message) {
 	}
 }
 
-// forget drops hints that nobody waits for.
+// forget drops hints that no party waits for.
 func (w *world) forget() {
 	kept := w.net[:0:0]
 	for _, m := range w.net {
@@ -260,7 +260,7 @@ func (a action) String() string {
 			what += fmt.Sprintf(" by way %d", m.visit+1)
 		}
 	case undo:
-		what = fmt.Sprintf("way %d undoes what it asked for %s", m.visit+1, id(m.lease))
+		what = fmt.Sprintf("way %d undoes its request for %s", m.visit+1, id(m.lease))
 	case breakUp:
 		what = fmt.Sprintf("an operator breaks %s", id(m.lease))
 	case resize:

@@ -10,13 +10,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// far is how far ahead a time is that no exploration comes to, in ms.
+// far is, in ms, further ahead than any exploration gets.
 const far = 30_000
 
 var seed = maphash.MakeSeed()
 
-// canon writes states so that those which differ only in the time, in tokens of the same
-// order and in names of parties of one kind are equal.
+// canon writes states so that states are equal if they differ only in the time, in the values
+// of tokens in the same order, and in the names of parties of one kind.
 type canon struct {
 	*world
 	b      []byte
@@ -24,7 +24,7 @@ type canon struct {
 	tokens []int64 // in order
 }
 
-// hash is the same for states that cannot be told apart.
+// hash returns the same value for equivalent states.
 func (w *world) hash(orders [][]uint8) uint64 {
 	c := canon{world: w, b: make([]byte, 0, 512)}
 	c.order()
@@ -39,7 +39,7 @@ func (w *world) hash(orders [][]uint8) uint64 {
 	return maphash.Bytes(seed, least)
 }
 
-// order sorts the tokens that anybody knows.
+// order sorts the tokens that the store or a party has.
 func (c *canon) order() {
 	c.tokens = append(c.tokens, c.record.Token, c.deposit)
 	for _, p := range c.record.Inside {
@@ -115,8 +115,8 @@ func (c *canon) write() {
 	}
 }
 
-// list writes those inside or in the queue, where the order is all that a rank says but
-// for whom others pass.
+// list writes the holders or the queue. Of a rank only the order matters, unless
+// its party can be passed.
 func (c *canon) list(parties []room.Party) {
 	c.int(int64(len(parties)))
 	for i := range parties {
@@ -137,8 +137,8 @@ func (c *canon) list(parties []room.Party) {
 	}
 }
 
-// reach writes what p's process loses if p does not come, who was called or handed the
-// room: which of its tickets came before that, and whether it was heard of since.
+// reach writes the state that matters if p was called or granted the lock and its process does not
+// answer: which of the process's tickets came before that, and whether it has answered since.
 func (c *canon) reach(p *room.Party) {
 	handed, called := p.Token > 0, p.Called > 0 && p.Expiry == p.Called+p.Window
 	if p.Confirmed || !handed && !called || p.Notify == "" {
@@ -190,7 +190,7 @@ func (c *canon) marks() {
 	}
 }
 
-// users writes what the parties know, by their names.
+// users writes the state of the parties, by their names.
 func (c *canon) users() {
 	var arrivals []int
 	for _, p := range c.parties {
@@ -255,7 +255,7 @@ func (c *canon) sorted(all []lease) []lease {
 	return all
 }
 
-// orders are the ways to name the parties: those of one kind may be exchanged.
+// orders returns the ways to name the parties: parties of one kind may be exchanged.
 func (s *Scenario) orders() (all [][]uint8) {
 	var extend func(names []uint8)
 	extend = func(names []uint8) {

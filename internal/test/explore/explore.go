@@ -1,12 +1,12 @@
-// Package explore tries everything that a few parties can do with one lock, up to a
-// number of steps: every order of what they ask, of answers that are lost and requests
-// that are late or doubled, and of the ends of leases, places and windows, a
+// Package explore tries all actions of a few parties with one lock, up to a
+// number of steps: every order of requests, of lost answers, of late and repeated
+// requests, and of the ends of leases, places and windows, a
 // microsecond before each of them and exactly at it.
 //
-// The store is the rule of package internal/room. Parties believe what they were told by
-// the arithmetic of package internal/timing. In each state it is judged whether what
-// somebody was told is true, and whether what is promised holds. A state counts once,
-// whatever way leads to it. What is found is the shortest way to it.
+// The store is the rule of package internal/room. Parties interpret answers with
+// the arithmetic of package internal/timing. In each state it is checked that all answers
+// are true, and that the promises hold. A state counts once,
+// however it is reached. The result is the shortest trace to a violation.
 package explore
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Trace is a way to a state: which of the steps that were possible was taken each time.
+// Trace is a path to a state: for each step the index of the action that was taken.
 type Trace []uint8
 
 func (t Trace) String() string {
@@ -35,7 +35,7 @@ func (t Trace) String() string {
 	return b.String()
 }
 
-// ParseTrace reads what String has written.
+// ParseTrace parses the text of [Trace.String].
 func ParseTrace(text string) (t Trace, err error) {
 	if text == "" {
 		return nil, nil
@@ -50,17 +50,17 @@ func ParseTrace(text string) (t Trace, err error) {
 	return t, nil
 }
 
-// Result is what an exploration comes to.
+// Result is the result of an exploration.
 type Result struct {
-	States int // that differ
-	Steps  int // that were tried
-	Depth  int // that all of them have at most
+	States int // distinct
+	Steps  int // tried
+	Depth  int // the greatest number of steps to a state
 	Wrong  string
-	Trace  Trace // the shortest that is wrong
+	Trace  Trace // the shortest to a violation
 }
 
-// Explore tries everything up to depth. visit, if it is not nil, is called with the
-// way by which each step of each state was tried, one call at a time.
+// Explore tries all actions up to depth. If visit is not nil, it is called with the
+// trace of each step of each state, one call at a time.
 func (s *Scenario) Explore(depth int, visit func(Trace)) Result {
 	e := explorer{Scenario: s, orders: s.orders(), seen: make(map[uint64]struct{}), visit: visit}
 	e.seen[newWorld(s).hash(e.orders)] = struct{}{}
@@ -86,7 +86,7 @@ type explorer struct {
 	next []Trace
 }
 
-// expand tries all that can come after each of the ways.
+// expand tries all actions after each of the traces.
 func (e *explorer) expand(level []Trace) []Trace {
 	e.next = nil
 	var wg sync.WaitGroup
@@ -102,7 +102,7 @@ func (e *explorer) expand(level []Trace) []Trace {
 	return e.next
 }
 
-// after tries all that can come after a way.
+// after tries all actions after a trace.
 func (e *explorer) after(way Trace) {
 	w, _ := e.Follow(way)
 	actions := w.actions()
@@ -117,7 +117,7 @@ func (e *explorer) after(way Trace) {
 	}
 }
 
-// note takes note of a step. The caller holds mu.
+// note records a step. The caller holds mu.
 func (e *explorer) note(way Trace, wrong string, hash uint64) {
 	e.Steps++
 	if wrong != "" && e.Wrong == "" {
@@ -145,7 +145,7 @@ func (s *Scenario) Follow(t Trace) (*world, error) {
 	return w, nil
 }
 
-// Tell takes the steps of a trace, and returns what happens in them and the calls of
+// Tell takes the steps of a trace, and returns a description of them and the calls of
 // the store.
 func (s *Scenario) Tell(t Trace) (text []string, calls []Call, wrong string) {
 	w := newWorld(s)

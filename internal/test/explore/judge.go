@@ -8,9 +8,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// judgeStore holds what a call did in the store against what is promised to the
-// others. was names those who were inside before, and waited tells that who calls was in
-// the queue.
+// judgeStore checks the effects of a call on the store against the promises to the
+// other parties. was names the holders before the call. waited reports whether the caller was
+// in the queue.
 func (w *world) judgeStore(m message, c *Call, was []string, waited bool) {
 	w.depart(m, c)
 	for i := range w.record.Inside {
@@ -20,13 +20,13 @@ func (w *world) judgeStore(m message, c *Call, was []string, waited bool) {
 	}
 	w.attend(m, c, waited)
 	w.levels(m)
-	// A holder that shows it lives changes nothing for the others, who were told when to ask.
+	// A renewal changes no wait: the waiters already have the time at which they ask.
 	if alive := c.Reply.State == driver.Granted && slices.Contains(was, id(m.lease)); c.Err == nil && (!alive || m.op == downgrade) {
 		w.judgeDoor(m, c)
 	}
 }
 
-// depart notes that a party has left.
+// depart records that a party has left.
 func (w *world) depart(m message, c *Call) {
 	state := c.Reply.State
 	if m.op == resize || m.lease != w.mine(int(m.lease.who)) || state != driver.Released && state != driver.Left {
@@ -44,21 +44,21 @@ func (w *world) depart(m message, c *Call) {
 	}
 }
 
-// close takes note that nobody may enter for so long.
+// close records that no party may enter for d.
 func (w *world) close(d time.Duration) {
 	if d > 0 {
 		w.closed = max(w.closed, w.ms()*1000+d.Microseconds())
 	}
 }
 
-// attend notes that a party has come, and until when its place is kept if it waits.
+// attend records that a party has arrived, and how long its place is kept if it waits.
 func (w *world) attend(m message, c *Call, waited bool) {
 	if m.op == resize || m.op == breakUp || m.lease != w.mine(int(m.lease.who)) || c.Err != nil {
 		return
 	}
 	p, req := &w.parties[m.lease.who], w.Parties[m.lease.who][m.kind]
 	if p.phase == idle {
-		return // nobody waits for it
+		return // no party waits for it
 	}
 	if state := c.Reply.State; state != driver.Queued && state != driver.Granted && w.patience(p) <= w.now {
 		p.arrival, p.place = 0, 0
@@ -70,14 +70,14 @@ func (w *world) attend(m message, c *Call, waited bool) {
 		}
 		p.place, p.owed = (w.ms()+req.TicketTTL.Milliseconds())*1000, 0
 		if req.Policy == driver.Barging && c.Reply.RetryAfter > 0 {
-			p.owed = w.ms()*1000 + (c.Reply.RetryAfter + window).Microseconds() // it is to ask then
+			p.owed = w.ms()*1000 + (c.Reply.RetryAfter + window).Microseconds() // it has to ask by then
 		}
 	case driver.Granted:
 		p.arrival, p.place, p.owed = 0, 0, 0
 	}
 }
 
-// arrive is the number of the next who queues.
+// arrive returns the arrival number for the next waiter.
 func (w *world) arrive() int {
 	last := 0
 	for _, p := range w.parties {
@@ -86,7 +86,7 @@ func (w *world) arrive() int {
 	return last + 1
 }
 
-// levels takes note of a token that was raised, which those share who share it.
+// levels records the greatest token after a raise, which all that share the token get.
 func (w *world) levels(m message) {
 	if m.op != raise {
 		return
@@ -96,15 +96,15 @@ func (w *world) levels(m message) {
 	}
 }
 
-// judgeEntry judges that somebody was let in.
+// judgeEntry checks that a new holder may be one.
 func (w *world) judgeEntry(in *room.Party, m message) {
 	l, ok := byID[in.ID]
 	if !ok {
-		w.fail("%s is inside, whom nobody knows", in.ID)
+		w.fail("%s is inside, but no party asked for it", in.ID)
 		return
 	}
 	if slices.Contains(w.dead, l) {
-		w.fail("%s is let in again, which was told that it is released", in.ID)
+		w.fail("%s is let in again, after its release was confirmed", in.ID)
 	}
 	if w.sharesToken(in) {
 		return
@@ -120,7 +120,7 @@ func (w *world) judgeEntry(in *room.Party, m message) {
 		w.fail("%s enters while the room is kept closed", in.ID)
 	}
 	if l != w.mine(int(l.who)) || w.parties[l.who].phase == idle {
-		return // nobody knows when it came
+		return // its arrival is unknown
 	}
 	for who := range w.parties {
 		other := &w.parties[who]
@@ -142,7 +142,7 @@ func (w *world) isInside(who int) bool {
 	return slices.ContainsFunc(w.record.Inside, func(p room.Party) bool { return p.ID == id(w.mine(who)) })
 }
 
-// patience is until when a party that waits may count on its place.
+// patience returns until when a waiting party may rely on its place.
 func (w *world) patience(p *party) int64 {
 	if p.owed > 0 {
 		return min(p.place, p.owed)
@@ -150,15 +150,15 @@ func (w *world) patience(p *party) int64 {
 	return p.place
 }
 
-// sharesToken reports whether somebody enters beside its owner.
+// sharesToken reports whether in shares the token of another holder with the same owner.
 func (w *world) sharesToken(in *room.Party) bool {
 	return slices.ContainsFunc(w.record.Inside, func(other room.Party) bool {
 		return other.ID != in.ID && in.Reenter && other.Reenter && other.Owner == in.Owner && other.Mode == driver.Exclusive && other.Token == in.Token
 	})
 }
 
-// mustPass reports whether somebody who enters should have let pass another who waits.
-// It says nothing of those whose policies differ.
+// mustPass reports whether the new holder in should have let a waiting party pass.
+// It returns false if their policies differ.
 func (w *world) mustPass(in *room.Party, arrived int, other *party, who int) bool {
 	req := w.Parties[who][other.kind]
 	if in.Policy == driver.Barging || req.Policy != in.Policy || req.Limit > 0 && req.Weight > w.record.Limit {
@@ -173,7 +173,7 @@ func (w *world) mustPass(in *room.Party, arrived int, other *party, who int) boo
 	return arrived == 0 || other.arrival < arrived
 }
 
-// judgeDoor judges that nobody waits who could be let in, and told.
+// judgeDoor checks that the head of the queue is granted the lock, or called, if possible.
 func (w *world) judgeDoor(m message, c *Call) {
 	if len(w.record.Queue) == 0 {
 		return
@@ -183,7 +183,7 @@ func (w *world) judgeDoor(m message, c *Call) {
 		return
 	}
 	if w.Doubles && c.Reply.State == driver.Gone && m.op == acquire {
-		return // an answer to an id that was used is no visit to the room
+		return // the answer to a used id does not change the record
 	}
 	switch called := w.record.Head == head.ID && w.record.When <= w.ms(); {
 	case called && head.Policy == driver.Barging:
@@ -194,7 +194,7 @@ func (w *world) judgeDoor(m message, c *Call) {
 	}
 }
 
-// full reports whether there is no room for somebody.
+// full reports whether p cannot be admitted now.
 func (w *world) full(p *room.Party) bool {
 	if w.record.Closed > w.ms() {
 		return true
@@ -212,7 +212,7 @@ func (w *world) full(p *room.Party) bool {
 	return w.record.Limit > 0 && used > int64(w.record.Limit)
 }
 
-// judgeReply holds an answer against what the party knows that it got before.
+// judgeReply checks an answer against the earlier answers to the party.
 func (w *world) judgeReply(m message, c *Call, p *party) {
 	state := c.Reply.State
 	sure := p.phase == holding && p.until > w.now && !p.broken
@@ -234,17 +234,17 @@ func (w *world) judgeReply(m message, c *Call, p *party) {
 		if state != driver.Granted {
 			w.fail("%s holds, and its renewal is answered %s", name, stateNames[state])
 		} else if c.Reply.Token < p.token || c.Reply.Token != p.token && !w.Raises {
-			w.fail("%s has the token +%d, and is told +%d", name, p.token-epoch, c.Reply.Token-epoch)
+			w.fail("%s has the token +%d, but the answer has +%d", name, p.token-epoch, c.Reply.Token-epoch)
 		}
 	case m.op == release && state != driver.Released && !p.repeated:
 		w.fail("%s holds, and its release is answered %s", name, stateNames[state])
 	}
 	if p.broken && (m.op == renew || m.op == release) && state == driver.Gone && !c.Reply.Broken && !p.repeated {
-		w.fail("%s was broken, and is not told so", name)
+		w.fail("%s was broken, but the answer does not show it", name)
 	}
 }
 
-// judgeWait judges that nobody waits for its own owner.
+// judgeWait checks that a party does not wait for a lease of its own owner.
 func (w *world) judgeWait(m message) {
 	req := w.Parties[m.lease.who][m.kind]
 	own := func(p room.Party) bool {
@@ -255,10 +255,10 @@ func (w *world) judgeWait(m message) {
 	}
 }
 
-// first reports whether nothing but this request has been sent for a lease.
+// first reports whether this is the only request sent for its lease.
 func (w *world) first(m message) bool { return m.sent == w.now && !w.parties[m.lease.who].unanswered }
 
-// check is what must hold at every moment.
+// check checks the invariants of every moment.
 func (w *world) check() {
 	ms := w.ms()
 	inside := func(name string) *room.Party {
@@ -278,15 +278,15 @@ func (w *world) check() {
 		in := inside(name)
 		switch {
 		case in == nil:
-			w.fail("%s was told that it holds, and is not inside", name)
+			w.fail("%s was granted the lock, and is not inside", name)
 		case in.Mode == driver.Shared && !p.reads && w.Parties[who][p.kind].Mode == driver.Exclusive:
-			w.fail("%s was told that it holds alone, and is a reader", name)
+			w.fail("%s was granted the lock exclusively, and is a reader", name)
 		case in.Token != p.token && !w.Raises:
-			w.fail("%s was told the token +%d, and has +%d", name, p.token-epoch, in.Token-epoch)
+			w.fail("%s got the token +%d, and has +%d", name, p.token-epoch, in.Token-epoch)
 		}
 		for other := range who {
 			if w.sure(&w.parties[other]) && !w.compatible(who, other) {
-				w.fail("%s and %s believe to hold at once", name, id(w.mine(other)))
+				w.fail("%s and %s hold the lock at once", name, id(w.mine(other)))
 			}
 		}
 	}
@@ -294,8 +294,8 @@ func (w *world) check() {
 	w.checkRecord(inside)
 }
 
-// sure reports whether somebody believes to hold, as the store has told, and no
-// operator has ended it.
+// sure reports whether a party holds the lock by the store's last answer, and no
+// operator has ended its lease.
 func (w *world) sure(p *party) bool { return p.phase == holding && p.until > w.now && !p.broken }
 
 func (w *world) compatible(a, b int) bool {
@@ -309,7 +309,7 @@ func (w *world) compatible(a, b int) bool {
 	return r.Reenter && s.Reenter && r.Owner == s.Owner && !sure(p, r) && !sure(q, s)
 }
 
-// checkPlaces judges that who waits has its place still.
+// checkPlaces checks that waiters keep their places.
 func (w *world) checkPlaces() {
 	for who := range w.parties {
 		p := &w.parties[who]
@@ -320,12 +320,12 @@ func (w *world) checkPlaces() {
 		is := func(p room.Party) bool { return p.ID == name && p.Expiry > w.ms() }
 		oversized := w.Parties[who][p.kind].Limit > 0 && w.Parties[who][p.kind].Weight > w.record.Limit
 		if !oversized && !slices.ContainsFunc(w.record.Queue, is) && !slices.ContainsFunc(w.record.Inside, is) {
-			w.fail("%s was told that it waits, and its place is gone", name)
+			w.fail("%s was queued, and its place is gone", name)
 		}
 	}
 }
 
-// checkRecord judges that a record is one.
+// checkRecord checks that the record is valid.
 func (w *world) checkRecord(inside func(string) *room.Party) {
 	alone, beside := 0, 0
 	for _, p := range w.record.Inside {
@@ -338,7 +338,7 @@ func (w *world) checkRecord(inside func(string) *room.Party) {
 		}
 	}
 	if alone > 1 || alone > 0 && beside > 0 {
-		w.fail("somebody who must be alone inside is not")
+		w.fail("an exclusive holder is not alone")
 	}
 	for i, p := range w.record.Queue {
 		if i > 0 && w.record.Queue[i-1].Rank >= p.Rank {
@@ -348,7 +348,7 @@ func (w *world) checkRecord(inside func(string) *room.Party) {
 			w.fail("%s is inside, and waits", p.ID)
 		}
 		if slices.Contains(w.dead, byID[p.ID]) {
-			w.fail("%s waits again, which was told that it is released", p.ID)
+			w.fail("%s waits again, after its release was confirmed", p.ID)
 		}
 	}
 	if w.record.Token > 0 && w.record.Token < w.deposit {
@@ -356,8 +356,8 @@ func (w *world) checkRecord(inside func(string) *room.Party) {
 	}
 }
 
-// settles plays that all have gone: everything ends, nothing is left, and who comes
-// then gets in with a greater token.
+// settles ends all parties and checks that all leases and places end, the record is empty, and
+// a new party gets the lock with a greater token.
 func (w *world) settles() {
 	r := w.copied()
 	now := w.now
@@ -369,11 +369,11 @@ func (w *world) settles() {
 		_, _ = room.Renew(&r, driver.Ref{Key: key, ID: "nobody"}, now)
 	}
 	if !r.Idle(now) || now > w.now+3*forbid.Microseconds() {
-		w.fail("something is left %d µs after everybody has gone: %+v", now-w.now, r)
+		w.fail("the record is not empty %d µs after all have gone: %+v", now-w.now, r)
 		return
 	}
 	reply, _, err := room.Acquire(&r, driver.Request{Key: key, ID: "last", TTL: leaseTTL}, now)
 	if err != nil || reply.State != driver.Granted || reply.Token <= w.deposit {
-		w.fail("who comes last is answered %+v, %v; the last token was +%d", reply, err, w.deposit-epoch)
+		w.fail("the last party is answered %+v, %v; the last token was +%d", reply, err, w.deposit-epoch)
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 // Stage is a store on which traces are played.
 type Stage struct {
-	// Store implements all that a driver may.
+	// Store implements all optional parts of a driver.
 	Store interface {
 		driver.Driver
 		driver.Watcher
@@ -26,19 +26,19 @@ type Stage struct {
 	}
 	// Epoch is the store's clock at the beginning, whole milliseconds in µs.
 	Epoch int64
-	// SetClock sets the store's clock, to so long after the beginning. It never steps back.
+	// SetClock sets the store's clock to the given time after the beginning. It never steps back.
 	SetClock func(since time.Duration)
-	// Callers is how many call at a time, on different keys; 0 is one.
+	// Callers is how many calls run at a time, on different keys; 0 means one.
 	Callers int
-	// Deaf is set for a store whose hints are not compared.
+	// Deaf is set for a store that sends hints which are not compared.
 	Deaf bool
-	// Lingers is set for a store that may count a lease for a millisecond longer, as
-	// long as nobody else asks: a trace is followed up to where it says so.
+	// Lingers is set for a store that may count a lease for a millisecond longer, while it
+	// gets no other request. A trace then ends at the answer that shows it.
 	Lingers bool
-	// Lingered is how many were.
+	// Lingered counts such traces.
 	Lingered int
 
-	since  time.Duration // that was set last
+	since  time.Duration // the last value of the clock
 	plays  int
 	places []string // addresses of the parties
 	mu     sync.Mutex
@@ -52,18 +52,18 @@ type play struct {
 	*Stage
 	trace  Trace
 	n      int
-	base   time.Duration // of the beginning of the trace
+	base   time.Duration // clock at the beginning of the trace
 	calls  []Call
 	tokens []pair
 	wrong  string
-	left   bool // to itself, since it is not that of the rule any more
+	left   bool // no longer followed, since it differs from the rule
 }
 
-// pair is a token of the rule and of the store: only their order is the same.
+// pair is a token of the rule and of the store: only their order must be the same.
 type pair struct{ rule, store int64 }
 
-// Replay plays traces on a store, side by side, and returns the first answer, hint or
-// picture that is not that of the rule, or an empty text.
+// Replay plays traces on a store, in parallel, and returns the first answer, hint or
+// snapshot that differs from the rule, or an empty text.
 func (s *Scenario) Replay(stage *Stage, traces []Trace) string {
 	if err := stage.listen(); err != nil {
 		return err.Error()
@@ -114,7 +114,7 @@ func sortedKeys[V any](m map[time.Duration]V) (keys []time.Duration) {
 	return keys
 }
 
-// each calls f for all, by so many at a time.
+// each calls f for all plays, with the given number of goroutines.
 func each(callers int, plays []*play, f func(*play)) {
 	var wg sync.WaitGroup
 	n := max(callers, 1)
@@ -160,7 +160,7 @@ func (g *Stage) listen() error {
 	return nil
 }
 
-// copies is how often hints are heard, by all subscriptions together.
+// copies returns how often hints are received, by all subscriptions together.
 func copies(wakes []room.Wake) (n int) {
 	for _, w := range wakes {
 		if n++; w.Address == room.Everybody {
@@ -170,8 +170,8 @@ func copies(wakes []room.Wake) (n int) {
 	return n
 }
 
-// about is under which name a hint about a lease is kept: what everybody hears has no
-// place among the hints to one.
+// about returns the name under which a hint about a lease is kept. Hints to all addresses
+// are kept apart from hints to one.
 func about(h driver.Hint, lease string) string {
 	if h.Kind == driver.HintBroken {
 		return lease + ", broken"
@@ -179,7 +179,7 @@ func about(h driver.Hint, lease string) string {
 	return lease
 }
 
-// await waits until as many hints were heard as were to be sent.
+// await waits until all hints that were sent have been received.
 func (g *Stage) await() {
 	for end := time.Now().Add(20 * time.Second); !g.Deaf && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		g.mu.Lock()
@@ -203,7 +203,7 @@ func (p *play) at(now time.Duration) {
 	}
 }
 
-// expectNoMore takes note that calls are not made, or not as the rule has them.
+// expectNoMore marks calls that the store will not get, or that will differ from the rule.
 func (p *play) expectNoMore(calls []Call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,10 +229,10 @@ func (p *play) address(of string) string {
 	return p.places[slices.Index(addresses[:], of)]
 }
 
-// clock is the store's clock at a time of the trace, in µs.
+// clock returns the store's clock at a time of the trace, in µs.
 func (p *play) clock(now time.Duration) int64 { return p.Epoch + (p.base + now).Microseconds() }
 
-// call makes one call, and compares the answer and, after the last one, the picture.
+// call makes one call, and compares the answer and, after the last one, the snapshot.
 func (p *play) call(c *Call, last bool) {
 	ctx := context.Background()
 	var got driver.Reply
@@ -306,7 +306,7 @@ func (p *play) compare(c *Call, got driver.Reply, err error) {
 		got.RetryAfter == want.RetryAfter && got.Broken == want.Broken && got.Reason == want.Reason && got.Replayed == want.Replayed &&
 		len(got.Holders) == len(want.Holders)
 	for i := range want.Holders {
-		// Of several that stay equally long either may be shown.
+		// If several leases last equally long, any of them may be shown.
 		if same && !p.sameHolder(want.Holders[i], got.Holders[i]) && got.Holders[i].Remaining != want.Holders[i].Remaining {
 			same = false
 		}
@@ -316,8 +316,8 @@ func (p *play) compare(c *Call, got driver.Reply, err error) {
 	}
 }
 
-// sameToken reports whether a token of the store can be one of the rule: 0 if that is
-// 0, and with the same order to all before.
+// sameToken reports whether a token of the store can stand for one of the rule: both are 0,
+// or both have the same order relative to all earlier tokens.
 func (p *play) sameToken(rule, store int64) bool {
 	if rule == 0 || store == 0 {
 		return rule == store
@@ -355,7 +355,7 @@ func (p *play) comparePicture(c *Call, got driver.Snapshot) {
 	}
 }
 
-// compareHints compares what was heard of each lease.
+// compareHints compares the received hints of each lease.
 func (p *play) compareHints() {
 	if p.Deaf || p.wrong != "" || p.left {
 		return
@@ -370,7 +370,7 @@ func (p *play) compareHints() {
 			for range copies([]room.Wake{w}) {
 				heard := p.heard[name]
 				if left[name] >= len(heard) {
-					p.fail(c, "%s did not hear %s", w.Hint.ID, hintNames[w.Hint.Kind])
+					p.fail(c, "%s did not receive %s", w.Hint.ID, hintNames[w.Hint.Kind])
 					return
 				}
 				if got := heard[left[name]]; !p.sameHint(w.Hint, got, c.Now) {
@@ -383,7 +383,7 @@ func (p *play) compareHints() {
 	}
 	for name, n := range left {
 		if len(p.heard[name]) > n {
-			p.wrong = fmt.Sprintf("%s heard more than it should: %+v", name, p.heard[name][n:])
+			p.wrong = fmt.Sprintf("%s received too many hints: %+v", name, p.heard[name][n:])
 		}
 	}
 }

@@ -6,33 +6,33 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Scenario is what the parties of an exploration may do.
+// Scenario defines the possible actions of the parties of an exploration.
 type Scenario struct {
 	Name string
 	// Parties are the requests that each party may make, one after the other. Parties
-	// with the same list are taken for each other.
+	// with the same list are interchangeable.
 	Parties [][]driver.Request
-	// Attempts is how often each party begins anew, with an id of its own.
+	// Attempts is how often each party begins, each time with a new id.
 	Attempts int
-	// Faults is how many answers are lost and requests late or doubled.
+	// Faults bounds the lost answers plus the late or repeated requests.
 	Faults int
 
 	Downgrades bool // writers may become readers
 	Breaks     bool // an operator ends leases and waits
 	Keeps      bool // releases keep the room closed
-	Visits     bool // each party asks by two ways, each of which undoes what it did not tell
+	Visits     bool // each party asks by two visits, and a visit is undone if its client did not get the answer
 	Doubles    bool // requests may be doubled, so that every id is used once
 	Raises     bool // renewals raise tokens
-	Resize     int  // an operator puts this limit in force; 0 is never
+	Resize     int  // an operator sets this limit; 0 means never
 	Narrow     bool // the network fails only requests for the lock, and releases
 
-	// Depth is how many steps the normal run explores, Deep the long one, and Short
-	// those that are replayed on stores.
+	// Depth is how many steps the normal run explores, Deep the long run, and Short
+	// the runs that are replayed on stores.
 	Depth, Deep, Short int
 }
 
-// Durations of all scenarios. They differ, so that what ends at one time began at
-// different ones.
+// Durations of all scenarios. They differ, so that times that end together have begun at
+// different times.
 const (
 	leaseTTL  = 100 * time.Millisecond
 	ticketTTL = 60 * time.Millisecond
@@ -43,7 +43,7 @@ const (
 	drift     = 0.01
 )
 
-// hears is the address of requests that hear hints; that of the party takes its place.
+// hears is the address of requests that listen for hints; the address of the party replaces it.
 const hears = "*"
 
 func exclusive(options ...func(*driver.Request)) driver.Request {
@@ -80,7 +80,7 @@ func ahead(us int64) func(*driver.Request) {
 	return func(req *driver.Request) { req.MinToken = epoch + us }
 }
 
-// alike gives n parties the same list.
+// alike returns the same list n times, for n parties.
 func alike(n int, k ...driver.Request) (all [][]driver.Request) {
 	for range n {
 		all = append(all, k)
@@ -88,7 +88,7 @@ func alike(n int, k ...driver.Request) (all [][]driver.Request) {
 	return all
 }
 
-// Scenarios are all that is explored.
+// Scenarios are all scenarios that are explored.
 var Scenarios = []Scenario{
 	{Name: "mutex of two", Parties: alike(2, exclusive()), Attempts: 2, Faults: 2, Depth: 6, Deep: 9, Short: 4},
 	{Name: "mutex of three", Parties: alike(3, exclusive()), Attempts: 1, Faults: 1, Depth: 7, Deep: 9, Short: 4},

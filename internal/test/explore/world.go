@@ -13,34 +13,34 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// epoch is when every exploration begins, in µs.
+// epoch is the time, in µs, at which every exploration begins.
 const epoch = 1_700_000_000_000_000
 
-// raisedBy is by how much renewals raise tokens.
+// raisedBy is the number that renewals add to tokens.
 const raisedBy = 1_000_000
 
-// ways is how many visits there may be of each lease.
+// ways bounds the visits of each lease.
 const ways = 3
 
 // key is the lock of all explorations.
 const key = "k"
 
-// world is a lock, those who use it, and the network between: what they were told and
-// believe by their own clocks, and what is promised to them.
+// world is the state of a lock, its parties and the network. A party has the answers it got,
+// with times of its own clock, and the promises that follow from them.
 type world struct {
 	*Scenario
 	now     int64 // µs, of all clocks
 	record  room.Record
 	parties []party
 	net     []message
-	faults  int // left
+	faults  int // that may still happen
 	dead    []lease
-	deposit int64 // the greatest token that was minted or raised
+	deposit int64 // the greatest token so far
 	limit   int   // that the parties ask for
-	closed  int64 // µs; a release keeps the room closed so long at least
+	closed  int64 // µs; a release keeps the room closed at least until then
 	wrong   string
 
-	noting bool // calls and told are kept
+	noting bool // calls and text are recorded
 	calls  []Call
 	text   []string
 }
@@ -48,7 +48,7 @@ type world struct {
 // lease names one attempt of a party.
 type lease struct{ who, attempt uint8 }
 
-// ids are the names of attempts, addresses those where parties hear hints.
+// ids are the names of attempts, addresses the addresses of parties for hints.
 var (
 	ids       [4][8]string
 	addresses [4]string
@@ -66,45 +66,45 @@ func init() {
 	}
 }
 
-// phase is how far an attempt is.
+// phase is the progress of an attempt.
 type phase uint8
 
 const (
 	idle    phase = iota
-	asking        // asked, and not answered yet, or told to ask again
-	waiting       // told that it is queued
-	holding       // told that it is granted
-	ending        // over, but the store may not know it
+	asking        // request sent; no answer yet, or the answer was to ask again
+	waiting       // the answer was queued
+	holding       // the answer was granted
+	ending        // over, but perhaps not on the store
 )
 
-// party is somebody who uses the lock, with one attempt at a time.
+// party is a user of the lock, with one attempt at a time.
 type party struct {
 	phase      phase
 	attempt    uint8
 	kind       uint8
 	unanswered bool // a request for this lease may still be on its way
 	repeated   bool // a release was not answered
-	reads      bool // counts on being a reader only
+	reads      bool // relies only on being a reader
 	told       bool // has been granted the lease
-	broken     bool // by an operator, and perhaps not told
+	broken     bool // by an operator, and perhaps not informed
 	token      int64
-	until      int64 // µs; believes to hold so long
+	until      int64 // µs; end of its lease
 	lag        int64 // µs; how old the last answer was when it was given
-	clock      int64 // µs; what the store's clock was then
-	reader     bool  // has been told that it is a reader
+	clock      int64 // µs; the store's clock then
+	reader     bool  // an answer was that it is a reader
 	visits     visits
 
-	arrival int   // in the queue; 0 is not there
-	place   int64 // µs; its ticket is kept so long if it is not asked to come
-	owed    int64 // µs; it was asked to come by then; 0 is not
+	arrival int   // in the queue; 0 if not queued
+	place   int64 // µs; its ticket is kept until then, unless it is called
+	owed    int64 // µs; it has to confirm by then; 0 if not called
 }
 
-// visits are sets of the ways by which a party has asked: each one once.
+// visits is the set of visits by which a party has asked: each one once.
 type visits struct {
 	used   uint8
 	untold uint8 // of which the client has gone
 	undone uint8
-	last   uint8 // that asked, to which hints go
+	last   uint8 // the last that asked; it gets the hints
 }
 
 // message is a request or a hint, on its way.
@@ -125,7 +125,7 @@ const (
 	acquire op = iota
 	renew
 	release
-	undo // release of what a visit asked for
+	undo // release of the grant to a visit
 	downgrade
 	raise
 	breakUp
@@ -135,7 +135,7 @@ const (
 
 var opNames = [...]string{"acquire", "renew", "release", "undo", "downgrade", "raise", "break", "resize", "hint"}
 
-// Call is one call of a store, and what the rule answers.
+// Call is one call of a store, and the answer of the rule.
 type Call struct {
 	Now   time.Duration // since the beginning
 	Op    string        // Acquire, Renew, Release, Break
@@ -144,8 +144,8 @@ type Call struct {
 	Reply driver.Reply
 	Wakes []room.Wake
 	Err   error
-	Over  bool            // the lease of who calls has come to its end in this millisecond
-	Look  driver.Snapshot // afterwards
+	Over  bool            // the caller's lease ends in this millisecond
+	Look  driver.Snapshot // after the call
 }
 
 func newWorld(s *Scenario) *world {
@@ -165,7 +165,7 @@ func (w *world) clone() *world {
 	return &c
 }
 
-// copied is a record that shares nothing with that of the world.
+// copied returns a deep copy of the record.
 func (w *world) copied() room.Record {
 	r := w.record
 	r.Inside, r.Queue = slices.Clone(r.Inside), slices.Clone(r.Queue)
@@ -179,7 +179,7 @@ func (w *world) mine(who int) lease { return lease{uint8(who), w.parties[who].at
 
 func id(l lease) string { return ids[l.who][l.attempt] }
 
-// asks is the request of a lease.
+// asks returns the request of a lease.
 func (w *world) asks(m message) driver.Request {
 	req := w.Parties[m.lease.who][m.kind]
 	req.Key, req.ID = key, id(m.lease)
@@ -201,7 +201,7 @@ func (w *world) asks(m message) driver.Request {
 
 func visitName(n uint8) string { return [...]string{"v/1", "v/2", "w"}[n] }
 
-// refers is the ref of a message.
+// refers returns the ref of a message.
 func (w *world) refers(m message) driver.Ref {
 	req := w.Parties[m.lease.who][m.kind]
 	ref := driver.Ref{Key: key, ID: id(m.lease)}
@@ -230,7 +230,7 @@ func (w *world) refers(m message) driver.Ref {
 	return ref
 }
 
-// deliver has a message reach the store, and its answer the party if answered.
+// deliver passes a message to the store, and the answer to the party if answered.
 func (w *world) deliver(m message, answered bool) {
 	before := len(w.record.Inside)
 	was := make([]string, 0, 4)
@@ -279,8 +279,8 @@ func (w *world) deliver(m message, answered bool) {
 	}
 }
 
-// wasOver reports whether a call of this millisecond found that a lease comes to its end
-// in it. The rule then has it no longer, and a store may.
+// wasOver reports whether a call of this millisecond found that a lease ends
+// in it. The rule then has removed it; a store may still have it.
 func (w *world) wasOver(id string) bool {
 	return slices.ContainsFunc(w.calls, func(c Call) bool {
 		return c.Over && cmp.Or(c.Req.ID, c.Ref.ID) == id && c.Now.Milliseconds() == w.since().Milliseconds()
@@ -289,19 +289,19 @@ func (w *world) wasOver(id string) bool {
 
 func (w *world) since() time.Duration { return time.Duration(w.now-epoch) * time.Microsecond }
 
-// wake puts hints on their way. Those to whom they go are expected to come.
+// wake sends hints. Their receivers have to confirm in time.
 func (w *world) wake(wakes []room.Wake) {
 	for _, wake := range wakes {
 		l, ok := byID[wake.Hint.ID]
 		if !ok || addresses[l.who] != wake.Address && wake.Address != room.Everybody {
-			w.fail("a hint goes to nobody: %+v", wake)
+			w.fail("a hint goes to no party: %+v", wake)
 			continue
 		}
 		p := &w.parties[l.who]
 		by := w.ms()*1000 + window.Microseconds()
 		switch {
 		case wake.Hint.Kind == driver.HintBroken:
-		case l != w.mine(int(l.who)) || p.phase == idle: // nobody comes
+		case l != w.mine(int(l.who)) || p.phase == idle: // no party confirms
 		case p.owed == 0 || by < p.owed || wake.Hint.Kind == driver.HintGranted:
 			p.owed = by
 		}
@@ -315,7 +315,7 @@ func (w *world) wake(wakes []room.Wake) {
 	}
 }
 
-// hear gives a party a hint, as the engine takes it.
+// hear delivers a hint to a party, which handles it like the engine.
 func (w *world) hear(m message) {
 	p := &w.parties[m.lease.who]
 	if m.lease != w.mine(int(m.lease.who)) {
@@ -336,7 +336,7 @@ func (w *world) hear(m message) {
 	}
 }
 
-// believe has a party know that it was granted the lock until then.
+// believe records that a party holds the lock until the given time.
 func (w *world) believe(p *party, token, until int64) {
 	if p.told && p.token != token && !w.Raises {
 		w.fail("the token of a lease was %d, and is %d now", p.token, token)
@@ -347,7 +347,7 @@ func (w *world) believe(p *party, token, until int64) {
 	p.told, p.token, p.until = true, token, max(p.until, until)
 }
 
-// tell gives a party an answer.
+// tell delivers an answer to a party.
 func (w *world) tell(m message, c *Call) {
 	if m.op == breakUp || m.op == resize {
 		if m.op == resize && c.Err == nil && c.Reply.State == driver.Resized {
@@ -370,7 +370,7 @@ func (w *world) tell(m message, c *Call) {
 	case m.op == release:
 		p.phase = idle
 		w.bury(m)
-	case p.phase == ending: // what it asked before
+	case p.phase == ending: // an earlier request
 	case c.Err != nil && m.op == acquire:
 		p.phase = idle
 	case c.Err != nil && m.op == downgrade:
@@ -401,13 +401,13 @@ func (w *world) tell(m message, c *Call) {
 	}
 }
 
-// note keeps how old an answer is, by which hints are judged.
+// note records how old an answer is, which matters for later hints.
 func (w *world) note(p *party, m message) { p.lag, p.clock = w.now-m.sent, w.now }
 
-// bury takes note that an id must not come back.
+// bury records that an id must not appear again.
 func (w *world) bury(m message) { w.dead = append(w.dead, m.lease) }
 
-// pass lets time pass until at. A party that is no longer sure of its lease has lost it.
+// pass advances the time to at. A party with an expired lease has then lost it.
 func (w *world) pass(at int64) {
 	w.now = at
 	for i := range w.parties {
@@ -418,7 +418,7 @@ func (w *world) pass(at int64) {
 	}
 }
 
-// next is when something ends, 0 if nothing does.
+// next returns the next time at which a deadline ends, or 0.
 func (w *world) next() (at int64) {
 	consider := func(us int64) {
 		if us > w.now && (at == 0 || us < at) && us < w.now+int64(time.Second/time.Microsecond) {
@@ -471,7 +471,7 @@ func (c *Call) say() string {
 		fmt.Fprintf(&b, ", place %d, next in %v", c.Reply.Position, c.Reply.RetryAfter)
 	}
 	for _, wake := range c.Wakes {
-		fmt.Fprintf(&b, "; %s hears %s", wake.Address, hintNames[wake.Hint.Kind])
+		fmt.Fprintf(&b, "; %s receives %s", wake.Address, hintNames[wake.Hint.Kind])
 	}
 	for _, h := range c.Look.Holders {
 		fmt.Fprintf(&b, "; %s is inside for %v", h.ID, h.Remaining)
