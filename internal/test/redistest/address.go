@@ -26,7 +26,7 @@ const (
 	hosts     = 254 // of a block: 127.x.y.1 to 127.x.y.254
 )
 
-// addresses are those that this process draws.
+// addresses are the addresses that this process may draw.
 type addresses struct {
 	block string       // the first three numbers of each host, or empty for 127.0.0.1 alone
 	claim net.Listener // of the block, until the process ends
@@ -44,8 +44,8 @@ var own = sync.OnceValue(func() *addresses {
 	return a
 })
 
-// draw returns a host and a port. A pair comes again after more than a million others, and
-// a port after 10000 others.
+// draw returns a host and a port. A pair repeats after more than a million draws, and
+// a port after 10000 draws.
 func (a *addresses) draw() (host string, port int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

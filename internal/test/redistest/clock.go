@@ -19,8 +19,8 @@ import (
 //go:embed shim/clock.c
 var clockShim string
 
-// Clock is the wall clock of one server, by which its keys expire and its
-// scripts tell the time. It may be stepped from any goroutine.
+// Clock is the wall clock of one server: its keys expire by it, and its
+// scripts read it. It may be stepped from any goroutine.
 type Clock struct {
 	tb   testing.TB
 	file *os.File
@@ -29,17 +29,17 @@ type Clock struct {
 	ahead time.Duration
 }
 
-// StartWithClock is [Start] for a server whose wall clock can be stepped, also
-// while it runs, and which stays as it is over restarts. It takes a C compiler,
-// since the clock is a library that is loaded before those of the server.
+// StartWithClock is [Start] for a server with a wall clock that can be stepped, also
+// while it runs. A restart keeps the offset. It needs a C compiler,
+// since the clock is a library that is loaded before the libraries of the server.
 func StartWithClock(tb testing.TB, args ...string) (*Server, *Clock) {
 	tb.Helper()
 	c, env := NewClock(tb, tb.TempDir())
 	return start(tb, &Server{env: env}, slices.Concat(defaults, args)), c
 }
 
-// NewClock returns a clock, and the environment in which a process goes by it that may
-// read the directory.
+// NewClock returns a clock, and the environment for a process that uses it. The process must
+// be able to read the directory.
 func NewClock(tb testing.TB, dir string) (c *Clock, env []string) {
 	tb.Helper()
 	file, err := os.Create(filepath.Join(dir, "clock"))
@@ -75,7 +75,7 @@ func (c *Clock) Step(d time.Duration) {
 	c.write(0, int64(c.ahead))
 }
 
-// Hold has the clock stand still at a time, until it is held at another one.
+// Hold stops the clock at the given time, until the next Hold.
 func (c *Clock) Hold(at time.Time) {
 	c.tb.Helper()
 	c.write(8, at.UnixNano())

@@ -24,8 +24,8 @@ type Cluster struct {
 }
 
 // StartCluster starts n primaries that share the slots evenly and waits until
-// each of them sees a healthy cluster. A node is taken for dead after a
-// second without an answer, and the others go on serving their slots.
+// each of them sees a healthy cluster. A node counts as dead after a
+// second without an answer, and the other nodes go on serving their slots.
 func StartCluster(tb testing.TB, n int) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
@@ -43,8 +43,8 @@ func StartCluster(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-// startNode starts a node that nobody knows yet. All nodes of a cluster have one host: a
-// cluster with cluster-preferred-endpoint-type unknown-endpoint tells ports only.
+// startNode starts a node outside any cluster. All nodes of a cluster have one host, because
+// a cluster with cluster-preferred-endpoint-type unknown-endpoint sends only ports.
 func (c *Cluster) startNode() *Server {
 	c.tb.Helper()
 	node := new(Server)
@@ -74,7 +74,7 @@ func (c *Cluster) AddReplica(primary *Server) *Server {
 }
 
 // AddReplicas adds a replica of each of the primaries and waits until all are in
-// step. Several at once take no longer than one.
+// step. Several at once take no longer than a single replica.
 func (c *Cluster) AddReplicas(primaries ...*Server) []*Server {
 	c.tb.Helper()
 	replicas := make([]*Server, len(primaries))
@@ -95,8 +95,8 @@ func (c *Cluster) AddReplicas(primaries ...*Server) []*Server {
 	return replicas
 }
 
-// introduce makes the first node and another one know each other; the others
-// hear of it by gossip.
+// introduce connects the first node to another one; the rest of the cluster
+// learns of it by gossip.
 func (c *Cluster) introduce(node *Server) {
 	c.tb.Helper()
 	if first := c.Nodes[0]; first != node {
@@ -104,9 +104,9 @@ func (c *Cluster) introduce(node *Server) {
 	}
 }
 
-// await waits until every node knows all others and finds the cluster healthy. Nodes that a
-// pause of the machine has kept from answering each other for a second, which is their
-// timeout, forget that they were introduced: they are introduced again.
+// await waits until every node knows all nodes and reports a healthy cluster. If a
+// pause of the machine lasts longer than the nodes' timeout of a second, they
+// forget each other, so await introduces them again.
 func (c *Cluster) await() {
 	c.tb.Helper()
 	introduced := time.Now()
@@ -166,7 +166,7 @@ func (c *Cluster) must(what string, err error) {
 	}
 }
 
-// admin runs a command of which only the error is of interest.
+// admin runs a command and returns only its error.
 func (s *Server) admin(args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

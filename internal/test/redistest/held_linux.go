@@ -13,7 +13,7 @@ func StartHeld(tb testing.TB, args ...string) (s *Server, advance func(d time.Du
 	return s, clock.Held()
 }
 
-// Held has the clock stand still at the present, and returns how to move it.
+// Held stops the clock at the present, and returns a function that moves it.
 func (c *Clock) Held() (advance func(d time.Duration)) {
 	c.tb.Helper()
 	at := time.Now().Truncate(time.Millisecond)

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Move is a slot of a cluster on its way to another node. A step that fails
+// Move is the migration of a slot of a cluster to another node. A step that fails
 // fails the test.
 type Move struct {
 	*Transfer
@@ -38,14 +38,14 @@ func (m *Move) Rest() {
 	m.c.must("move the rest", m.Transfer.Rest())
 }
 
-// End gives the slot to its new owner.
+// End assigns the slot to its new owner.
 func (m *Move) End() {
 	m.c.tb.Helper()
 	m.c.must("end the move", m.Transfer.End())
 }
 
-// Transfer is a [Move] whose steps may fail, because the cluster suffers
-// meanwhile. They may be taken on any goroutine.
+// Transfer is a [Move] whose steps may fail, because the cluster has faults at the same
+// time. They may be called on any goroutine.
 type Transfer struct {
 	slot     int64
 	From, To *Server
@@ -71,7 +71,7 @@ func (c *Cluster) Transfer(key string, to *Server) (*Transfer, error) {
 		}
 	}
 	if t.From == nil || t.To == nil {
-		return nil, fmt.Errorf("slot %d: nobody serves it, or it cannot move there", slot)
+		return nil, fmt.Errorf("slot %d: no node serves it, or it cannot move there", slot)
 	}
 	if err := t.set(ctx, t.To, "IMPORTING", t.From); err != nil {
 		return nil, err
@@ -79,14 +79,14 @@ func (c *Cluster) Transfer(key string, to *Server) (*Transfer, error) {
 	return t, t.set(ctx, t.From, "MIGRATING", t.To)
 }
 
-// One is that of [Move].
+// One moves a single key, see [Move.One].
 func (t *Transfer) One() error { return t.keys(1) }
 
-// Rest is that of [Move].
+// Rest moves all keys that are left, see [Move.Rest].
 func (t *Transfer) Rest() error { return t.keys(1 << 20) }
 
-// keys moves some. No others appear meanwhile: a slot that moves away takes no
-// new ones.
+// keys moves at most the given number of keys. The number of keys does not grow during that:
+// a slot that is being moved accepts no new keys.
 func (t *Transfer) keys(most int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -97,14 +97,15 @@ func (t *Transfer) keys(most int) error {
 	return err
 }
 
-// End is that of [Move]. The new owner is told first: it alone can tell the others.
+// End assigns the slot, see [Move.End]. The new owner gets it first, since only it can
+// announce that to the cluster.
 func (t *Transfer) End() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return errors.Join(t.set(ctx, t.To, "NODE", t.To), t.set(ctx, t.From, "NODE", t.To))
 }
 
-// set tells a node about the slot.
+// set sets the state of the slot on a node.
 func (t *Transfer) set(ctx context.Context, at *Server, what string, node *Server) error {
 	id, err := node.Client().ClusterMyID(ctx).Result()
 	if err != nil {
@@ -113,7 +114,7 @@ func (t *Transfer) set(ctx context.Context, at *Server, what string, node *Serve
 	return at.admin("CLUSTER", "SETSLOT", t.slot, what, id)
 }
 
-// Settled reports whether all of the nodes that answer know the new owner.
+// Settled reports whether all nodes that answer know the new owner.
 func (t *Transfer) Settled(c *Cluster) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -130,8 +131,8 @@ func holds(s redis.ClusterShard, slot int64) bool {
 	return slices.ContainsFunc(s.Slots, func(r redis.SlotRange) bool { return r.Start <= slot && slot <= r.End })
 }
 
-// serves reports whether a node is a primary, and whether it serves the slot,
-// both by its own account.
+// serves returns the node's own view of whether it is a primary, and whether it serves the
+// slot.
 func (s *Server) serves(ctx context.Context, slot int64) (primary, serves bool) {
 	shards, err := s.Client().ClusterShards(ctx).Result()
 	if err != nil {

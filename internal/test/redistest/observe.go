@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// pollInterval is the pause between two looks at something that sends no
-// event of its own.
+// pollInterval is the pause between two checks of a state that sends no
+// event.
 const pollInterval = 10 * time.Millisecond
 
-// Stat says how often a command ran and how much of the server's time it took.
+// Stat is how often a command ran and how much of the server's time it took.
 type Stat struct {
 	Calls int64
 	Usec  float64
 }
 
-// CommandStats returns what each command cost since [Server.ResetStats], by
-// its lower-case name, as in "evalsha" or "client|setname". Commands called by
-// a script count too, and so do the few of this package itself: info,
-// config|resetstat and those that set up its connection.
+// CommandStats returns the cost of each command since [Server.ResetStats], by
+// its lower-case name, as in "evalsha" or "client|setname". It includes commands called by
+// a script, and the few commands of this package itself: info,
+// config|resetstat and the commands that set up its connection.
 func (s *Server) CommandStats(tb testing.TB) map[string]Stat {
 	tb.Helper()
 	stats := make(map[string]Stat)
@@ -37,7 +37,7 @@ func (s *Server) CommandStats(tb testing.TB) map[string]Stat {
 	return stats
 }
 
-// ResetStats starts the counting of [Server.CommandStats] anew.
+// ResetStats resets the counts of [Server.CommandStats].
 func (s *Server) ResetStats(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -47,9 +47,9 @@ func (s *Server) ResetStats(tb testing.TB) {
 	}
 }
 
-// Calls runs f and returns how often each command ran on the server meanwhile,
-// but for those that set up connections or count. Commands that a script calls
-// count beside the script.
+// Calls runs f and returns how often each command ran on the server during f,
+// except for commands that set up connections or count. A script's commands are
+// counted in addition to the script.
 func (s *Server) Calls(tb testing.TB, f func()) map[string]int64 {
 	tb.Helper()
 	s.ResetStats(tb)
@@ -68,7 +68,7 @@ func (s *Server) Calls(tb testing.TB, f func()) map[string]int64 {
 // Info returns the fields of one section of INFO.
 func (s *Server) Info(tb testing.TB, section string) map[string]string {
 	tb.Helper()
-	// Not the test's context: it has ended when cleanups ask.
+	// The test's context has ended when cleanups call this.
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	text, err := s.Client().Info(ctx, section).Result()
@@ -89,8 +89,8 @@ func parseInfo(text string) map[string]string {
 	return fields
 }
 
-// Keys returns the keys of database 0, sorted. Keys that have expired are not
-// among them, whether or not the server has removed them yet.
+// Keys returns the keys of database 0, sorted, without keys that have expired but that
+// the server has not removed yet.
 func (s *Server) Keys(tb testing.TB) []string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -103,7 +103,7 @@ func (s *Server) Keys(tb testing.TB) []string {
 	return keys
 }
 
-// eventually looks until ok, and a last time when the time is up.
+// eventually calls ok until it returns true, and a last time when the time is up.
 func eventually(within time.Duration, ok func() bool) bool {
 	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(pollInterval) {
 		if ok() {

@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds every wait for a server. It is long because the machine may
-// be busy, and is used up only when something is broken.
+// be busy, and is used up only if there is a fault.
 const patience = 20 * time.Second
 
 // process is a server that runs, or has run.
@@ -40,8 +40,8 @@ func spawn(cmd *exec.Cmd, marks ...string) (*process, error) {
 	return p, p.awaitReady()
 }
 
-// run starts the process and reaps it. It keeps its thread to itself all the
-// while, because Linux sends the death signal when the thread that forked ends.
+// run starts the process and reaps it. It locks its thread until then,
+// because Linux sends the death signal when the thread that forked ends.
 func (p *process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -50,7 +50,7 @@ func (p *process) run(started chan<- error) {
 	if err != nil {
 		return
 	}
-	_ = p.cmd.Wait() // it is killed, so the error says nothing
+	_ = p.cmd.Wait() // it is killed, so the error has no meaning
 	close(p.done)
 }
 
@@ -84,13 +84,13 @@ func (p *process) kill() error {
 	}
 }
 
-// readyMarks are what a server and a sentinel log when they are up.
+// readyMarks are the log lines of a server and a sentinel that are up.
 var readyMarks = []string{"Ready to accept connections", "Sentinel ID is"}
 
-// log takes a server's output, keeps it, and tells when the server is ready.
+// log stores a server's output, and signals when the server is ready.
 type log struct {
 	ready chan struct{}
-	marks []string // by which it is
+	marks []string // that mean ready
 
 	mu    sync.Mutex
 	text  strings.Builder

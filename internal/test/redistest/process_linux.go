@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// dieWithParent makes the kernel kill the server when the test binary dies,
-// however it dies.
+// dieWithParent makes the kernel kill the server when the test binary dies
+// for any reason.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// stop returns when the main thread, which executes the commands, stands
-// still; the signal alone leaves it running for a moment.
+// stop returns when the main thread, which executes the commands, has stopped.
+// After the signal alone it still runs for a moment.
 func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 )
 
-// dieWithParent does nothing: only Linux offers it.
+// dieWithParent has no effect: only Linux supports it.
 func dieWithParent(*exec.Cmd) {}
 
 func (p *process) stop() error { return errors.ErrUnsupported }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// dieWithParent does nothing: only Linux offers it.
+// dieWithParent has no effect: only Linux supports it.
 func dieWithParent(*exec.Cmd) {}
 
 func (p *process) stop() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }

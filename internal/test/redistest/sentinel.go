@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// PrimaryName is the name by which sentinels know the primary.
+// PrimaryName is the primary's name in the sentinels' configuration.
 const PrimaryName = "primary"
 
 // Sentinel is a primary with replicas, watched by sentinels that may fail over.
@@ -19,7 +19,7 @@ type Sentinel struct {
 	// Replica is the first of Replicas.
 	Replica  *Server
 	Replicas []*Server
-	// Sentinel is the first of Sentinels. Their clients speak to them, and not
+	// Sentinel is the first of Sentinels. Clients connect to sentinels, and not
 	// to the primary.
 	Sentinel  *Server
 	Sentinels []*Server
@@ -34,12 +34,12 @@ func StartSentinel(tb testing.TB) *Sentinel {
 	return StartSentinels(tb, 1, 1)
 }
 
-// StartSentinels starts a primary with so many replicas, and sentinels of which
-// a majority fails over. It waits until every sentinel knows all others and all
-// replicas, and the replicas are in step. The sentinels take the primary for dead
-// after half a second without an answer, and never pause (tilt mode) after the machine
-// stood still. A server that is restarted has the role that a sentinel gave it last. The
-// primary and the replicas have the variables env, such as those of [NewClock].
+// StartSentinels starts a primary with replicas, and sentinels that
+// fail over by majority. It waits until every sentinel knows all sentinels and all
+// replicas, and the replicas are in step. The primary counts as dead
+// after half a second without an answer. The sentinels never pause (tilt mode) after the
+// machine stood still. A server that is restarted has the role that a sentinel gave it last.
+// The primary and the replicas have the variables env, for example from [NewClock].
 func StartSentinels(tb testing.TB, replicas, sentinels int, env ...string) *Sentinel {
 	tb.Helper()
 	s := &Sentinel{Primary: startWatched(tb, "", env), tb: tb}
@@ -57,23 +57,23 @@ func StartSentinels(tb testing.TB, replicas, sentinels int, env ...string) *Sent
 	for _, sentinel := range s.Sentinels {
 		known := func() bool { return sentinel.Info(tb, "sentinel")["master0"] == wanted }
 		if !eventually(patience, known) {
-			tb.Fatalf("redistest: a sentinel does not know all others and all replicas after %v", patience)
+			tb.Fatalf("redistest: a sentinel does not know all sentinels and replicas after %v", patience)
 		}
 	}
 	return s
 }
 
-// startWatched starts a server whose role stands in its configuration file: a
-// sentinel that changes the role has the server write it there (CONFIG REWRITE).
-// If it stood in the arguments, a former replica would come back as one, and two
-// servers could follow each other for ever.
+// startWatched starts a server with its role in its configuration file. A sentinel that
+// changes the role makes the server rewrite that file (CONFIG REWRITE).
+// With the role in the arguments, a former replica would be a replica again after a restart,
+// and two servers could follow each other forever.
 func startWatched(tb testing.TB, role string, env []string) *Server {
 	tb.Helper()
 	return start(tb, &Server{config: "# kept by the server\n" + role, env: env}, slices.Clone(defaults))
 }
 
 // startTiltless starts a sentinel that has no tilt mode. In that mode a sentinel, if it
-// did not run for two seconds, observes for half a minute and fails nothing over. A busy
+// did not run for two seconds, observes for half a minute and does not fail over. A busy
 // machine is enough for that, and the tests would wait for longer than a ticket lives.
 func startTiltless(tb testing.TB, s *Server, args ...string) *Server {
 	tb.Helper()
@@ -84,8 +84,8 @@ func startTiltless(tb testing.TB, s *Server, args ...string) *Server {
 	return s
 }
 
-// sentinelConfig is the configuration of a sentinel that fails over when so many
-// agree.
+// sentinelConfig returns the configuration of a sentinel that fails over when quorum
+// sentinels agree.
 func sentinelConfig(primary *Server, quorum int) string {
 	return fmt.Sprintf(`sentinel monitor %[1]s %[2]s %[3]d %[4]d
 sentinel down-after-milliseconds %[1]s 500
@@ -147,11 +147,11 @@ func awaitReplica(tb testing.TB, primary, replica *Server) {
 	}
 }
 
-// Replicated returns when what was written so far has reached n replicas. On a
+// Replicated returns when all writes so far have reached n replicas. On a
 // cluster it needs a hash tag of the server's own.
 func (s *Server) Replicated(tb testing.TB, tag string, n int) {
 	tb.Helper()
-	// WAIT counts for what its own connection wrote, and writes keep their order.
+	// WAIT counts writes of its own connection only, and replication keeps the order of writes.
 	conn := s.Client().Conn()
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -159,7 +159,7 @@ func (s *Server) Replicated(tb testing.TB, tag string, n int) {
 	if err := conn.Set(ctx, tag+"redistest", 1, time.Second).Err(); err != nil {
 		tb.Fatalf("redistest: write to be replicated: %v", err)
 	}
-	// A second is also how often replicas that were connected just now report.
+	// Replicas that have just connected also report only once a second.
 	for range int(patience / time.Second) {
 		if conn.Wait(ctx, n, time.Second).Val() >= int64(n) {
 			return

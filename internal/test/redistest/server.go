@@ -2,10 +2,9 @@
 //
 // Every server is a real redis-server process on a loopback address of its own, with a
 // temporary directory and no persistence. It ends with the test, and also if
-// the test binary dies. Nothing is shared between tests: starting one takes
-// some 50 ms. LEASEHOLD_REDIS_SERVER names another server by the path of its
-// program, that of Valkey for instance; the log of the first test of a package says
-// which one it is.
+// the test binary dies. Tests share no state: starting a server takes
+// some 50 ms. LEASEHOLD_REDIS_SERVER is the path of another server program, for example
+// Valkey's; the log of the first test of a package has its version.
 //
 // A test that looks for leaked goroutines with goleak does so in TestMain, or
 // in a cleanup registered before [Start]: a running server has goroutines.
@@ -30,13 +29,13 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// attempts bounds how often another address is tried when the one that was free a moment
-// ago is taken.
+// attempts bounds how often start tries another address because the chosen one was taken in
+// the last moment.
 const attempts = 10
 
 // Server is one redis-server process. Its methods may be called from any
-// goroutine, also while the server is stopped or dead, except for those that
-// take a [testing.TB]: they ask the server, fail the test if it does not
+// goroutine, also while the server is stopped or dead. Methods with a [testing.TB] are
+// different: they query the server, fail the test if it does not
 // answer, and belong on the test's goroutine.
 type Server struct {
 	tb     testing.TB
@@ -46,7 +45,7 @@ type Server struct {
 	args   []string
 	config string        // the text of a configuration file, if one is wanted
 	certs  *Certificates // nil without TLS
-	env    []string      // beyond the test's own
+	env    []string      // in addition to the test's own
 
 	mu     sync.Mutex
 	proc   *process
@@ -74,10 +73,10 @@ func StartBeside(tb testing.TB, other *Server, args ...string) *Server {
 // redis-server or valkey-server, or the redis-server that is installed.
 func program() string { return cmp.Or(os.Getenv("LEASEHOLD_REDIS_SERVER"), "redis-server") }
 
-// reported is set when the version has been.
+// reported logs the version only once.
 var reported sync.Once
 
-// report tells once for each test binary which server it runs against.
+// report logs the version of the server, once for each test binary.
 func report(tb testing.TB) {
 	reported.Do(func() {
 		out, err := exec.Command(program(), "--version").CombinedOutput()
@@ -92,7 +91,7 @@ var defaults = []string{
 	"--save", "",
 	"--appendonly", "no",
 	"--protected-mode", "no",
-	"--repl-diskless-sync-delay", "0", // a replica is not kept waiting for others
+	"--repl-diskless-sync-delay", "0", // a replica does not wait for other replicas
 }
 
 // start starts a server from its configuration file, if it has one, and from
@@ -139,7 +138,7 @@ func (s *Server) launch(marks ...string) error {
 	}
 	args := append(append(slices.Clone(s.args), port...),
 		"--bind", s.host,
-		"--bind-source-addr", s.host, // by which other nodes, primaries and sentinels know it
+		"--bind-source-addr", s.host, // other nodes, primaries and sentinels identify it by this address
 		"--dir", s.dir,
 		"--daemonize", "no",
 		"--logfile", "",
@@ -156,8 +155,8 @@ func (s *Server) launch(marks ...string) error {
 	return nil
 }
 
-// close ends the server for good. The client goes first, so that it does not
-// reconnect to whoever gets the port next.
+// close ends the server for good. The client is closed first, so that it does not
+// reconnect to the next server on the port.
 func (s *Server) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,7 +230,7 @@ func (s *Server) Client() *redis.Client {
 	return s.client
 }
 
-// password returns what the arguments say after --requirepass.
+// password returns the argument after --requirepass.
 func (s *Server) password() string {
 	i := slices.Index(s.args, "--requirepass")
 	if i < 0 || i+1 == len(s.args) {
@@ -240,15 +239,15 @@ func (s *Server) password() string {
 	return s.args[i+1]
 }
 
-// Stop freezes the process with SIGSTOP: connections stay open and new ones
-// are accepted by the kernel, but nothing is answered. On return the process
-// stands still.
+// Stop freezes the process with SIGSTOP: connections stay open and the kernel still
+// accepts new ones, but there are no answers. On return the process
+// has stopped.
 func (s *Server) Stop() { s.signal("stop", (*process).stop) }
 
 // Cont wakes a process that [Server.Stop] froze.
 func (s *Server) Cont() { s.signal("continue", (*process).cont) }
 
-// Kill ends the process with SIGKILL and waits until it is gone. What was not
+// Kill ends the process with SIGKILL and waits until it is gone. Data that was not
 // persisted is lost.
 func (s *Server) Kill() { s.signal("kill", (*process).kill) }
 
@@ -273,7 +272,7 @@ func (s *Server) Restart() {
 }
 
 // RestartLoading is [Server.Restart], after saving all data, but returns while
-// the server loads them. That takes it as long for each key as is given.
+// the server loads them. Loading a key takes it perKey.
 func (s *Server) RestartLoading(perKey time.Duration) {
 	s.tb.Helper()
 	if err := s.admin("SAVE"); err != nil {

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// Certificates are the files of an authority of the test's own, and of what it
-// has signed for servers on loopback and for clients.
+// Certificates are the files of a certificate authority for the test, and of the
+// certificates that it signed for servers on loopback and for clients.
 type Certificates struct {
 	CA, ServerCert, ServerKey, ClientCert, ClientKey string
 
 	client *tls.Config
 }
 
-// StartTLS is [Start] for a server that speaks nothing but TLS, and wants a
-// certificate of every client if clients is set.
+// StartTLS is [Start] for a server that accepts only TLS. If clients is set, every client
+// needs a certificate.
 func StartTLS(tb testing.TB, clients bool, args ...string) *Server {
 	tb.Helper()
 	c := newCertificates(tb)
@@ -42,15 +42,15 @@ func (c *Certificates) arguments(auth string) []string {
 	}
 }
 
-// StartSentinelTLS is a sentinel that watches a server from [StartTLS], and has
-// its certificates. It knows no replica.
+// StartSentinelTLS starts a sentinel that watches a server from [StartTLS], with
+// the certificates of that server. It knows no replica.
 func StartSentinelTLS(tb testing.TB, primary *Server) *Server {
 	tb.Helper()
 	s := &Server{config: sentinelConfig(primary, 1), certs: primary.certs}
 	return startTiltless(tb, s, primary.certs.arguments("no")...)
 }
 
-// Certificates returns those of a server from [StartTLS].
+// Certificates returns the certificates of a server from [StartTLS].
 func (s *Server) Certificates() *Certificates { return s.certs }
 
 func newCertificates(tb testing.TB) *Certificates {
