@@ -1,11 +1,11 @@
 // Package postgrestest gives a test a PostgreSQL server of its own.
 //
 // Every server is a real postgres process on a loopback address of its own, with a
-// temporary directory, without a password and without care for crashes. It ends
+// temporary directory, without a password and without protection against crashes. It ends
 // with the test, and on Linux also if the test binary dies. Starting one takes half a
-// second, and the first one of a test binary a second or two more: a test that leaves the
-// server as it is takes a database of the [Shared] one. LEASEHOLD_POSTGRES_SERVER names
-// another server by the path of its postgres, beside which the other programs are.
+// second, and the first one of a test binary a second or two more. A test that does not
+// change the server uses a database of the [Shared] one. LEASEHOLD_POSTGRES_SERVER is the
+// path of another postgres program. Its directory must contain the other programs too.
 package postgrestest
 
 import (
@@ -30,18 +30,18 @@ import (
 )
 
 // patience bounds every wait for a server. It is long because the machine may be
-// busy, and is used up only when something is broken.
+// busy, and is used up only if there is a fault.
 const patience = 30 * time.Second
 
-// attempts bounds how often another address is tried when the one that was free a
-// moment ago is taken.
+// attempts bounds how often another address is tried because the chosen one was taken in the
+// last moment.
 const attempts = 5
 
-// maxConnections is of a server that nobody gives another number: a client may have
-// thirteen, and a test plays a dozen cases of several clients side by side.
+// maxConnections is the default limit of connections: a client may have
+// thirteen, and a test runs a dozen cases of several clients in parallel.
 const maxConnections = 1000
 
-// superuser is the name of the server's.
+// superuser is the name of the server's superuser.
 const superuser = "tester"
 
 // Server is one PostgreSQL server. Its methods belong on the test's goroutine.
@@ -50,9 +50,9 @@ type Server struct {
 	host     string
 	port     int
 	settings []string
-	env      []string // of the server, beside the helper's own
-	lasting  bool     // it ends after the test binary
-	database string   // of a test that shares the server; otherwise none
+	env      []string // of the server, in addition to the helper's own
+	lasting  bool     // it lives until the test binary has ended
+	database string   // of a test that shares the server, or ""
 	cmd      *exec.Cmd
 	gone     chan struct{} // closed when the process has ended
 }
@@ -86,11 +86,11 @@ func (s *Server) copyTemplate(tb testing.TB) {
 var templates struct {
 	mu          sync.Mutex
 	dir         string
-	untilTheEnd io.Closer // never closed, and here lest it is collected
+	untilTheEnd io.Closer // never closed; kept so that it is not garbage collected
 }
 
-// template returns the data of a server that never ran. They are made once for all
-// servers of a test binary, since that takes longer than to copy them.
+// template returns the data directory of a server that never ran. It is made once for all
+// servers of a test binary, since making it takes longer than copying it.
 func template(bin string) (string, error) {
 	templates.mu.Lock()
 	defer templates.mu.Unlock()
@@ -116,9 +116,9 @@ func template(bin string) (string, error) {
 	return templates.dir, nil
 }
 
-// removeAtTheEnd has a shell remove a directory when the test binary has ended, however
-// that ends: the shell reads from a pipe whose other end only the binary has, and a
-// signal from the keyboard does not end it first.
+// removeAtTheEnd starts a shell that removes a directory when the test binary has ended for
+// any reason. The shell reads from a pipe whose other end only the binary has, and
+// ignores signals from the keyboard.
 func removeAtTheEnd(dir string) (io.Closer, error) { return atTheEnd(`rm -rf "$1"`, dir) }
 
 func atTheEnd(script string, args ...string) (io.Closer, error) {
@@ -131,7 +131,7 @@ func atTheEnd(script string, args ...string) (io.Closer, error) {
 	return pipe, cmd.Start()
 }
 
-// launched starts a server that has its data.
+// launched starts a server whose data directory is ready.
 func launched(tb testing.TB, s *Server) *Server {
 	tb.Helper()
 	s.launchSomewhere(tb)
@@ -150,8 +150,8 @@ func (s *Server) launchSomewhere(tb testing.TB) {
 	tb.Fatalf("postgrestest: start postgres: %v", err)
 }
 
-// URL returns the address of the database that every server has, or of that of a test on
-// the [Shared] one.
+// URL returns the address of the database that every server has, or of the test's database on
+// the [Shared] server.
 func (s *Server) URL() string { return s.url(cmp.Or(s.database, "postgres")) }
 
 // Database makes a database, and returns its address.
@@ -176,13 +176,13 @@ func (s *Server) url(database string) string {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-// binaries returns where the programs are: those of LEASEHOLD_POSTGRES_SERVER, or of the
-// newest version, which Debian does not put into the path.
+// binaries returns the directory of the programs: from LEASEHOLD_POSTGRES_SERVER, or of the
+// newest installed version, because Debian does not put it into the PATH.
 func binaries(tb testing.TB) string {
 	tb.Helper()
 	named := os.Getenv("LEASEHOLD_POSTGRES_SERVER")
 	if path, err := exec.LookPath(cmp.Or(named, "postgres")); err == nil {
-		if path, err = filepath.EvalSymlinks(path); err == nil { // the others are beside it
+		if path, err = filepath.EvalSymlinks(path); err == nil { // the other programs are in its directory
 			return filepath.Dir(path)
 		}
 	} else if named != "" {
@@ -195,14 +195,14 @@ func binaries(tb testing.TB) string {
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }))
 }
 
-// version is that of a path as Debian has it.
+// version returns the version in a path of Debian.
 func version(path string) int {
 	n, _ := strconv.Atoi(strings.Split(path, "/")[4])
 	return n
 }
 
-// directory makes a directory for the user that the server runs as. It is not one
-// of the test's, into which another user cannot look.
+// directory makes a directory for the user that the server runs as. It is outside
+// the test's directories, because another user cannot read them.
 func directory(tb testing.TB) string {
 	tb.Helper()
 	dir := lastingDirectory(tb)
@@ -214,7 +214,7 @@ func directory(tb testing.TB) string {
 	return dir
 }
 
-// lastingDirectory is [directory] for what does not end with the test.
+// lastingDirectory is [directory] for data that outlives the test.
 func lastingDirectory(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "postgrestest")
@@ -231,7 +231,7 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return s.program(filepath.Join(s.bin, name), args...)
 }
 
-// program is [Server.command] for one that does not come with the server.
+// program is [Server.command] for a program that does not come with the server.
 func (s *Server) program(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...)
 	cmd.Dir, cmd.Env = s.dir, []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
@@ -290,7 +290,7 @@ func (s *Server) awaitReady() error {
 			return fmt.Errorf("it ended at once:\n%s", s.log())
 		default:
 		}
-		// Its own log tells: who answers on the port may be another.
+		// Check its own log: another server may answer on the port.
 		if strings.Contains(s.log(), "ready to accept") {
 			return nil
 		}
@@ -339,7 +339,7 @@ func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
 	return r
 }
 
-// awaitStreaming returns when the primary knows that a standby follows.
+// awaitStreaming returns when the primary reports that a standby follows.
 func (s *Server) awaitStreaming(tb testing.TB) {
 	tb.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -352,7 +352,7 @@ func (s *Server) awaitStreaming(tb testing.TB) {
 	tb.Fatalf("postgrestest: no standby follows after %v", patience)
 }
 
-// Promote makes a primary of a standby, and returns when it is one.
+// Promote promotes a standby to a primary, and returns when it is one.
 func (s *Server) Promote(tb testing.TB) {
 	tb.Helper()
 	s.must(tb, s.command("pg_ctl", "promote", "--pgdata", s.data(), "--wait"))

@@ -17,8 +17,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// servant is who the server runs as if the test is run by root, whom PostgreSQL
-// refuses: its own user, or nobody.
+// servant returns the user that the server runs as if the test is run by root, because
+// PostgreSQL refuses root: its own user, or the user nobody.
 func servant() (uid, gid int) {
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
@@ -41,8 +41,8 @@ func handOver(dir string) error {
 	return os.Chown(dir, uid, gid)
 }
 
-// unprivileged has a program run without the rights of root, and die with the
-// test binary, however that dies.
+// unprivileged makes a program run without the rights of root, and die with the
+// test binary, even if that is killed.
 func unprivileged(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 {
@@ -51,11 +51,11 @@ func unprivileged(cmd *exec.Cmd) {
 	}
 }
 
-// outlive has a program that runs without the rights of root go on after the test binary.
+// outlive lets an unprivileged program run on after the test binary has ended.
 func outlive(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = 0 }
 
-// run starts a program and closes gone when it has ended. It keeps its thread to
-// itself meanwhile: the signal of death comes when the thread that forked ends.
+// run starts a program and closes gone when it has ended. It locks its thread until then:
+// the kernel sends the death signal when the thread that forked ends.
 func run(cmd *exec.Cmd, gone chan<- struct{}) error {
 	started := make(chan error)
 	go func() {
@@ -64,7 +64,7 @@ func run(cmd *exec.Cmd, gone chan<- struct{}) error {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // it is ended, so the error says nothing
+			_ = cmd.Wait() // it is killed, so the error has no meaning
 			close(gone)
 		}
 	}()
@@ -81,10 +81,10 @@ func StartWithClock(tb testing.TB, settings ...string) (*Server, *redistest.Cloc
 // Stop stops the server with all its processes, as if its machine were frozen.
 func (s *Server) Stop(tb testing.TB) { s.signal(tb, syscall.SIGSTOP) }
 
-// Cont has a stopped server go on.
+// Cont continues a stopped server.
 func (s *Server) Cont(tb testing.TB) { s.signal(tb, syscall.SIGCONT) }
 
-// Kill kills the server with all its processes. What it has acknowledged is lost
+// Kill kills the server with all its processes. Acknowledged data is lost
 // unless synchronous_commit is on, which it is not by default here.
 func (s *Server) Kill(tb testing.TB) {
 	tb.Helper()
@@ -98,16 +98,16 @@ const (
 	stopped = "Tt" + ended
 )
 
-// signal sends a signal to the server's first process, which then starts no others, and
-// to those that it has started.
+// signal sends a signal to the server's first process, which then starts no more processes,
+// and to its child processes.
 func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 	tb.Helper()
 	if s.database != "" {
-		tb.Fatal("postgrestest: other tests use the server: want one by Start")
+		tb.Fatal("postgrestest: other tests use the server: use Start")
 	}
 	pid := s.cmd.Process.Pid
 	pids := []int{pid}
-	if sig != syscall.SIGCONT { // first, so that it starts nobody whom the look would miss
+	if sig != syscall.SIGCONT { // first, so that it starts no process that the search would miss
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
 		awaitState(pid, stopped)
 	}
@@ -135,14 +135,14 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 		switch sig {
 		case syscall.SIGSTOP:
 			awaitState(pid, stopped)
-		case syscall.SIGKILL: // the next server does not start beside one that is still ending
+		case syscall.SIGKILL: // the next server does not start before all have ended
 			awaitState(pid, ended)
 		}
 	}
 }
 
-// awaitState returns when a process is in one of these states, or gone: kill returns before
-// that.
+// awaitState returns when a process is in one of these states, or gone. It is needed because
+// kill returns earlier.
 func awaitState(pid int, states string) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -4,7 +4,7 @@ package postgrestest
 
 import "os/exec"
 
-// handOver does nothing: tests are not run as root here.
+// handOver has no effect: tests are not run as root here.
 func handOver(string) error { return nil }
 
 func unprivileged(*exec.Cmd) {}
@@ -17,7 +17,7 @@ func run(cmd *exec.Cmd, gone chan<- struct{}) error {
 		return err
 	}
 	go func() {
-		_ = cmd.Wait() // it is ended, so the error says nothing
+		_ = cmd.Wait() // it is killed, so the error has no meaning
 		close(gone)
 	}()
 	return nil

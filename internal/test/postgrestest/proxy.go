@@ -13,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// Proxy stands between a client and a server, and cuts connections. It knows what a
-// request says only if the client sends it as text, with default_query_exec_mode=exec.
+// Proxy forwards between a client and a server, and cuts connections. It can read the text of
+// a request only if the client sends it as text, with default_query_exec_mode=exec.
 type Proxy struct {
 	listener net.Listener
 	upstream string
@@ -24,14 +24,14 @@ type Proxy struct {
 	mu    sync.Mutex
 	conns []net.Conn // both sides
 	cuts  []*Cut
-	muted chan struct{} // not nil while nothing is forwarded; closed at the end of it
-	slow  time.Duration // that a new connection is kept waiting
-	// stranded is closed when the connections that there are forward nothing more.
+	muted chan struct{} // not nil while muted; closed by Unmute
+	slow  time.Duration // delay of a new connection
+	// stranded is closed when the present connections stop forwarding.
 	stranded chan struct{}
 	ended    chan struct{}
 }
 
-// Cut is a cut to come.
+// Cut is a planned cut.
 type Cut struct {
 	text  []byte
 	after bool
@@ -64,16 +64,16 @@ func (s *Server) Proxy(tb testing.TB) *Proxy {
 	return p
 }
 
-// URL is the address of the database that every server has, through the proxy.
+// URL returns the address of the database that every server has, through the proxy.
 func (p *Proxy) URL() string {
 	return strings.Replace(p.server.URL(), p.upstream, p.listener.Addr().String(), 1)
 }
 
 // CutBefore cuts the next connection that sends a request with this text, before the
-// server has got it.
+// server receives it.
 func (p *Proxy) CutBefore(text string) *Cut { return p.cut(text, false) }
 
-// CutAfter cuts it when the server has answered, before the client hears of it.
+// CutAfter cuts it when the server has answered, before the client receives the answer.
 func (p *Proxy) CutAfter(text string) *Cut { return p.cut(text, true) }
 
 func (p *Proxy) cut(text string, after bool) *Cut {
@@ -94,7 +94,7 @@ func (p *Proxy) CutAll() {
 	p.conns = nil
 }
 
-// Mute forwards nothing more, in neither direction, until Unmute.
+// Mute stops forwarding in both directions, until Unmute.
 func (p *Proxy) Mute() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *Proxy) Mute() {
 	}
 }
 
-// Unmute forwards what was held back, and what comes.
+// Unmute forwards the held data, and goes on forwarding.
 func (p *Proxy) Unmute() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,8 +113,8 @@ func (p *Proxy) Unmute() {
 	}
 }
 
-// Strand has the connections that there are forward nothing more, and stay open, as
-// behind a failed router. New ones are not concerned.
+// Strand makes the present connections stop forwarding, and stay open, as
+// behind a failed router. New connections work.
 func (p *Proxy) Strand() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *Proxy) Strand() {
 	p.stranded = make(chan struct{})
 }
 
-// Slow keeps new connections waiting for so long.
+// Slow delays new connections by d.
 func (p *Proxy) Slow(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,16 +161,16 @@ func (p *Proxy) connect(client net.Conn) {
 	link.pump(server, client, link.request)
 }
 
-// link is a connection, and the cut that its next answer brings.
+// link is a connection, and the cut for its next answer.
 type link struct {
 	proxy    *Proxy
-	stranded chan struct{} // closed when nothing more is forwarded
+	stranded chan struct{} // closed when forwarding has stopped
 
 	mu   sync.Mutex
 	next *Cut
 }
 
-// pump forwards until a connection ends, or pass refuses.
+// pump forwards until a connection ends, or pass returns false.
 func (l *link) pump(to, from net.Conn, pass func(data []byte) bool) {
 	for buf := make([]byte, 1<<16); ; {
 		n, err := from.Read(buf)

@@ -10,13 +10,13 @@ import (
 var shared struct {
 	mu          sync.Mutex
 	server      *Server
-	untilTheEnd io.Closer // never closed, and here lest it is collected
+	untilTheEnd io.Closer // never closed; kept so that it is not garbage collected
 }
 
 // Shared returns a server with a database that only this test uses. The first test of a
-// binary that calls it starts the server, which ends after the binary, however that ends.
-// The test must not stop or kill the server, make roles, or look at databases of others:
-// such a test takes one by [Start].
+// binary that calls it starts the server, which ends after the binary, even if that is killed.
+// The test must not stop or kill the server, make roles, or read other databases:
+// such a test uses [Start].
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
 	shared.mu.Lock()
