@@ -25,10 +25,10 @@ type Redis struct {
 	mu          sync.Mutex
 	keys        microscope.Keys
 	kept        microscope.Keys
-	scripts     map[string]string // that were sent, by their digests
+	scripts     map[string]string // scripts that were sent, by their digests
 	restarts    uint64
 	runs        int  // of scripts
-	mute        bool // nobody can subscribe
+	mute        bool // subscriptions are refused
 	subscribers map[*subscriber]bool
 }
 
@@ -39,7 +39,7 @@ type subscriber struct {
 	cut      chan struct{}
 }
 
-// NewRedis returns an empty keyspace whose clock is now, on a server that has all scripts
+// NewRedis returns an empty keyspace with the clock now, on a server that has all scripts
 // already.
 func NewRedis(now func() time.Time) *Redis {
 	return &Redis{now: now, keys: microscope.Keys{}, scripts: maps.Clone(scripts()), subscribers: make(map[*subscriber]bool)}
@@ -66,7 +66,7 @@ var scripts = sync.OnceValue(func() map[string]string {
 	return r.scripts
 })
 
-// Join returns another driver of the keyspace, whose commands always arrive.
+// Join returns another driver of the keyspace. Its commands always arrive.
 func (r *Redis) Join() *redisroom.Store {
 	return redisroom.New(redisroom.Config{Main: client{server: r}, Renew: client{server: r}, Prefix: "p:", Timeout: redisroom.DefaultTimeout})
 }
@@ -116,7 +116,7 @@ func (r *Redis) FlushScripts() {
 	clear(r.scripts)
 }
 
-// Mute ends all subscriptions and refuses others, until it is called with false.
+// Mute ends all subscriptions and refuses further calls of Listen, until it is called with false.
 func (r *Redis) Mute(mute bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,7 +152,7 @@ func (r *Redis) live() microscope.Keys {
 	return live
 }
 
-// SetNX sets a string for a time, as a program does that knows nothing of the scripts, and
+// SetNX sets a string for a time, like a program that does not use the scripts, and
 // reports false if there is a key of that name.
 func (r *Redis) SetNX(name, text string, ttl time.Duration) bool {
 	r.mu.Lock()
@@ -166,7 +166,7 @@ func (r *Redis) SetNX(name, text string, ttl time.Duration) bool {
 	return true
 }
 
-// Delete removes a key, and reports false if there is none of that name.
+// Delete removes a key, and reports false if there is no key of that name.
 func (r *Redis) Delete(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,7 +236,7 @@ func readable(reply any) any {
 // ErrCut is returned by [Redis.Listen] when the server ends or refuses the subscription.
 var ErrCut = errors.New("connection lost")
 
-// Listen implements that method of [redisroom.Client].
+// Listen implements Listen of [redisroom.Client].
 func (r *Redis) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
 	s := &subscriber{channels, make(chan string, 1000), make(chan struct{})}
 	r.mu.Lock()
@@ -266,7 +266,7 @@ func (r *Redis) Listen(ctx context.Context, channels []string, up func(), messag
 	}
 }
 
-// client is a client library, as far as the scripts need one.
+// client is a client library, reduced to the calls of the scripts.
 type client struct {
 	redisroom.Client // its other methods are not called
 	server           *Redis
@@ -302,8 +302,8 @@ func (c client) Scan(_ context.Context, _ string, _ uint64, match string, _ int)
 	return c.server.Scan(match), 0, nil
 }
 
-// Scan returns the names that match a prefix and an asterisk, each of them twice, as a
-// server may.
+// Scan returns the names that match a prefix and an asterisk, each of them twice, because a
+// real server may return duplicates.
 func (r *Redis) Scan(match string) (names []string) {
 	prefix := strings.TrimSuffix(match, "*")
 	for _, name := range slices.Sorted(maps.Keys(r.Keys())) {

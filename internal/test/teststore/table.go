@@ -27,7 +27,7 @@ type Table struct {
 	kept    map[string][]byte
 }
 
-// NewTable returns an empty table whose clock is now.
+// NewTable returns an empty table with the clock now.
 func NewTable(now func() time.Time) *Table {
 	return &Table{now: now, records: make(map[string][]byte)}
 }
