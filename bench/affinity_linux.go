@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pin confines all threads of a process to some CPUs, so that it is not chance
-// that says whether client and server share one: that alone is a factor of
+// pin confines all threads of a process to some CPUs. Otherwise chance decides whether
+// client and server share a CPU, and that alone is a factor of
 // three in a round trip.
 func pin(pid int, cpus ...int) error {
 	var set unix.CPUSet
@@ -33,8 +33,8 @@ func pin(pid int, cpus ...int) error {
 	return nil
 }
 
-// place puts the clients and the servers on one CPU each, the same or another.
-// What it returns lets them run anywhere again.
+// place puts the clients and the servers on one CPU each, the same or different.
+// restore lets them run anywhere again.
 func place(servers []int, client, other int) (restore func(), err error) {
 	all := make([]int, runtime.NumCPU())
 	for i := range all {

@@ -2,5 +2,5 @@
 
 package main
 
-// place leaves it to the system where clients and server run.
+// place has no effect: the system decides where clients and server run.
 func place([]int, int, int) (restore func(), err error) { return func() {}, nil }

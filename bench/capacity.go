@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// capacity measures what a pair takes of the server's CPU when 256 goroutines
-// keep it busy, network and all, by how many processes they are in and how many
-// keys there are. A core carries as many pairs as their time fits into it.
+// capacity measures the CPU time of the server per pair when 256 goroutines
+// keep it busy, including the network, by the number of processes and
+// of keys. A core carries as many pairs as fit into its time.
 func capacity(ctx context.Context, b *bench) (*table, error) {
 	const goroutines = 256
 	t := newTable(fmt.Sprintf("What one core of the server carries: %d goroutines, each its own lock", goroutines),
@@ -94,7 +94,7 @@ func capacityOnce(ctx context.Context, b *bench, c contender, procs, goroutines 
 	return micros(after.cpu-before.cpu) / float64(pairs), err
 }
 
-// populate makes n keys that have nothing to do with locks.
+// populate makes n keys that have no relation to locks.
 func (s *server) populate(ctx context.Context, n int) error {
 	const batch = 10_000
 	for start := 0; start < n; start += batch {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// contender is one way to take a lock: a library, or a bare client that does
-// the same work without one.
+// contender is one way to lock: a library, or a bare client that does
+// the same work without a library.
 type contender struct {
 	name string
 	kind kind
-	// client is the client that it stands on, which says what server it needs.
+	// client is the client library in use. It decides which server is needed.
 	client string
-	// wire are the commands that it sends. What its scripts call counts under
-	// other names, so that a sum over these counts nothing twice.
+	// wire are the commands that it sends. Commands of its scripts are counted under
+	// other names, so that a sum over wire counts each only once.
 	wire []string
-	// arrival is how long it takes at most until who calls has its place, where
+	// arrival bounds the time until a caller has its place in the queue, if
 	// that is not at once.
 	arrival time.Duration
 	open    func(addr string, s settings) (process, error)
@@ -41,7 +41,7 @@ func (b *bench) open(c contender, s settings) (process, error) {
 	return c.open(addr, s)
 }
 
-// load is what the server of c has done so far.
+// load returns the work that the server of c has done so far.
 func (b *bench) load(ctx context.Context, c contender) (load, error) {
 	if c.client == etcdClient {
 		return b.etcd.load(ctx)
@@ -49,7 +49,7 @@ func (b *bench) load(ctx context.Context, c contender) (load, error) {
 	return b.srv.load(ctx)
 }
 
-// bare returns the values of the bare client that c stands on.
+// bare returns the values of the bare client that c uses.
 func bare(all []contender, values [][]float64, c contender) []float64 {
 	for i, o := range all {
 		if o.kind == limit && o.client == c.client {
@@ -67,7 +67,7 @@ const (
 	postgresClient = "postgres"
 )
 
-// kind tells what a contender is compared as.
+// kind is the role of a contender in the comparison.
 type kind uint8
 
 const (
@@ -76,11 +76,11 @@ const (
 	ours
 )
 
-// settings are what an experiment asks of all contenders alike.
+// settings are the requirements of an experiment, the same for all contenders.
 type settings struct {
 	ttl time.Duration
 	// poll is the pause between two tries of a library that waits by trying;
-	// 0 is what it does, or recommends, by itself.
+	// 0 means its default, or its recommendation.
 	poll time.Duration
 	// waiters is how many of a process may want one lock at once. etcd needs a
 	// session for each.
@@ -89,25 +89,25 @@ type settings struct {
 	renew bool
 }
 
-// process stands for one process of a program: it has connections of its own
-// and shares nothing with others but the server.
+// process represents one process of a program: it has its own connections
+// and shares only the server with other processes.
 type process interface {
 	// Lock waits for the key.
 	Lock(ctx context.Context, key string) (held, error)
-	// Crash leaves the lock of a holder behind that is gone without a word.
+	// Crash leaves a lock without a release, as a holder that died does.
 	Crash(ctx context.Context, key string, ttl time.Duration) error
 	Close() error
 }
 
-// held is a lock that was taken.
+// held is an acquired lock.
 type held interface{ Release() error }
 
-// releaser makes a held lock of a function.
+// releaser makes a function a held lock.
 type releaser func() error
 
 func (r releaser) Release() error { return r() }
 
-// freeContenders take part where nobody waits.
+// freeContenders take part if there are no waiters.
 func freeContenders() []contender {
 	return []contender{
 		rawGoRedis(), rawRueidis(),
@@ -116,8 +116,8 @@ func freeContenders() []contender {
 	}
 }
 
-// waitingContenders take part where many wait. The limit is a queue without a
-// library around it.
+// waitingContenders take part if there are many waiters. The limit is a queue without a
+// library.
 func waitingContenders() []contender {
 	return []contender{
 		queueGoRedis(), queueRueidis(),
@@ -127,7 +127,7 @@ func waitingContenders() []contender {
 	}
 }
 
-// polling is c trying every millisecond.
+// polling returns c with a try every millisecond.
 func polling(c contender) contender {
 	open := c.open
 	c.name += ", polling each ms"

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// errUnfit is the answer of a contender that cannot take part.
+// errUnfit is the error of a contender that cannot take part.
 var errUnfit = errors.New("does not recover")
 
-// crash measures how long after the end of a dead holder's lock a waiter has it.
+// crash measures the time from the end of a dead holder's lock until a waiter has it.
 func crash(ctx context.Context, b *bench) (*table, error) {
 	t := newTable("Crash of the holder: time beyond the TTL until the next one has the lock",
 		column{Name: "median ms", Digits: 1, AtMost: 5}, column{Name: "worst ms", Digits: 1, AtMost: 20})
@@ -31,9 +31,9 @@ func crash(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-// crashOnce kills the holders of many keys, one after the other. The moments of
-// the end of a lock and of the start of a wait fit no rhythm of polling, nor
-// the server's own of 100 ms.
+// crashOnce kills the holders of many keys, one after the other. The ends of
+// locks and the starts of waits are at irregular times, so that they do not fall in with
+// a polling interval, nor with the server's own of 100 ms.
 func crashOnce(ctx context.Context, b *bench, c contender, key string) ([]float64, error) {
 	g, err := b.gather(ctx, c, key, processes)
 	if err != nil {

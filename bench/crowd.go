@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// processes is over how many clients waiters are spread.
+// processes is the number of clients that the waiters are spread over.
 const processes = 4
 
-// holding is for how long a waiter that got the lock keeps it.
+// holding is how long a waiter keeps the lock.
 const holding = time.Millisecond
 
-// apart is by how much a waiter must have come earlier to count as overtaken:
+// apart is how much earlier a waiter must have come to count as overtaken:
 // calls that are closer may reach the server in either order.
 const apart = 5 * time.Millisecond
 
-// turn is one wait for a lock and what came of it, in time since the start.
+// turn is one wait for a lock and its outcome, in time since the start.
 type turn struct {
 	waiter              int
 	called, got, leaves time.Duration
 	served              bool // false if the end came first, at got
 }
 
-// crowd are waiters for one key.
+// crowd is a set of waiters for one key.
 type crowd struct {
 	who   contender
 	key   string
@@ -40,8 +40,8 @@ type crowd struct {
 	err   error
 }
 
-// gather opens the processes of a crowd, over which waiters are spread. Each has taken a lock once, so that
-// its connections stand.
+// gather opens the processes of a crowd and spreads the waiters over them. Each process has
+// taken a lock once, so that its connections are open.
 func (b *bench) gather(ctx context.Context, c contender, key string, waiters int) (*crowd, error) {
 	ctx, cancel := b.limited(ctx, 0)
 	defer cancel()
@@ -60,12 +60,12 @@ func (b *bench) gather(ctx context.Context, c contender, key string, waiters int
 	return g, nil
 }
 
-// wait is one turn of a waiter. It reports whether the lock was got.
+// wait runs one turn of a waiter. It reports whether the waiter got the lock.
 func (g *crowd) wait(ctx context.Context, waiter int) bool {
 	return g.turn(ctx, waiter, holding, func() (held, error) { return g.procs[waiter%processes].Lock(ctx, g.key) })
 }
 
-// turn takes a lock, keeps it and gives it back.
+// turn takes a lock, keeps it and releases it.
 func (g *crowd) turn(ctx context.Context, waiter int, keep time.Duration, take func() (held, error)) bool {
 	t := turn{waiter: waiter, called: time.Since(g.start)}
 	h, err := take()
@@ -89,17 +89,17 @@ func (g *crowd) turn(ctx context.Context, waiter int, keep time.Duration, take f
 }
 
 // stay keeps the lock for d. The thread sleeps in the kernel, because a sleep of Go waits together with
-// the network, in whole milliseconds: whoever gets a message while it holds, as the answer to a confirmation
-// is, would stay for up to a millisecond longer than those who get none.
+// the network, in whole milliseconds: a holder that receives a message during the sleep, such as the answer
+// to a confirmation, would stay for up to a millisecond longer than other holders.
 func stay(d time.Duration) {
 	left := syscall.NsecToTimespec(d.Nanoseconds())
 	for syscall.Nanosleep(&left, &left) == syscall.EINTR {
 	}
 }
 
-// served returns the turns that got the lock from a moment on and left it until
-// another, in the order in which they did. Two that held it at once are a
-// failure of the contender: ours may not have one.
+// served returns the turns that got the lock after from and released it before
+// to, in the order of their grants. If two held it at once, served prints that, or returns
+// an error if the contender is ours.
 func (g *crowd) served(from, to time.Duration) ([]turn, error) {
 	if g.err != nil {
 		return nil, g.err
@@ -123,7 +123,7 @@ func (g *crowd) served(from, to time.Duration) ([]turn, error) {
 	return out, nil
 }
 
-// gaps are the times from a release to the next holder, in ms. They contain
+// gaps returns the times from a release to the next holder, in ms. They contain
 // the whole call of the release that comes before the hand-over.
 func gaps(served []turn) []float64 {
 	var out []float64
@@ -133,8 +133,8 @@ func gaps(served []turn) []float64 {
 	return out
 }
 
-// overtakers returns which part of the acquisitions passed somebody who had
-// waited longer.
+// overtakers returns the part of the acquisitions that passed an earlier
+// waiter.
 func overtakers(served, all []turn) float64 {
 	n := 0
 	for _, t := range served {

@@ -17,14 +17,14 @@ import (
 	"github.com/leasehold-go/leasehold/driver/filedriver"
 )
 
-// What locks on one machine stand on: calls of a program, or commands.
+// Clients of locks on one machine: calls of a program, or commands.
 const (
 	callClient    = "call"
 	commandClient = "command"
 )
 
 // directory measures locks among the processes of one machine, without a
-// server: the library beside flock(2), the command beside flock(1).
+// server: the library compared with flock(2), the command with flock(1).
 func directory(ctx context.Context, b *bench) (*table, error) {
 	dir, err := os.MkdirTemp("", "leasehold-bench-dir-")
 	if err != nil {
@@ -78,7 +78,7 @@ func freeOnce(ctx context.Context, b *bench, c contender, key string) (float64, 
 	return median(each(took, micros)), err
 }
 
-// alone is a way to lock whose processes share nothing but files.
+// alone is a way to lock whose processes share only files.
 type alone func(ctx context.Context, key string) (held, error)
 
 func (lock alone) Lock(ctx context.Context, key string) (held, error) { return lock(ctx, key) }
@@ -127,8 +127,8 @@ func leaseholdCommand(tool, dir string) contender {
 // startup is time enough for a command to start on a machine that is busy.
 const startup = 50 * time.Millisecond
 
-// commandContender is a command that runs another while it has the lock. The
-// other says that it runs, and ends when its input does.
+// commandContender is a command that runs another command while it has the lock. The
+// inner command reports that it runs, and ends when its input ends.
 func commandContender(name string, k kind, argv func(key string) []string) contender {
 	return contender{name: name, client: commandClient, kind: k, arrival: startup, open: func(string, settings) (process, error) {
 		return alone(func(ctx context.Context, key string) (held, error) {
@@ -154,8 +154,8 @@ func commandContender(name string, k kind, argv func(key string) []string) conte
 	}}
 }
 
-// buildCommand builds the command from the source beside this module. It returns a copy of what the
-// linker has written, which starts faster than that file; packages and downloads are copies, too.
+// buildCommand builds the command from the source next to this module. It returns a copy of the
+// linker's output, which starts faster; installed commands are copies, too.
 func buildCommand(ctx context.Context, dir string) (string, error) {
 	_, here, _, _ := runtime.Caller(0)
 	tool := filepath.Join(dir, "leasehold")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// drain measures how long n waiters take that are served once each.
+// drain measures the time until n waiters have been served once each.
 func drain(ctx context.Context, b *bench, n, rounds int) (*table, error) {
 	all := b.waitingContenders()
 	total, overtook, hung := grid(all), grid(all), grid(all)

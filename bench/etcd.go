@@ -11,11 +11,11 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdMessage is what all messages to etcd are counted as.
+// etcdMessage is the name under which all messages to etcd are counted.
 const etcdMessage = "message"
 
-// etcdPeer is etcd's concurrency package. A session has one lease for all that
-// it holds, but can want a lock only once: who else wants it in the same
+// etcdPeer is etcd's concurrency package. A session has one lease for all its
+// locks, but can wait for a lock only once: a second waiter in the same
 // process needs another session.
 func etcdPeer() contender {
 	return contender{name: "etcd", client: etcdClient, wire: []string{etcdMessage}, open: func(addr string, s settings) (process, error) {
@@ -43,13 +43,13 @@ type etcdProcess struct {
 	busy     map[want]bool
 }
 
-// want is one session that wants one lock, or has it.
+// want is a session that waits for a lock, or holds it.
 type want struct {
 	key     string
 	session int
 }
 
-// session returns the i-th session. Those before it are there.
+// session returns the i-th session. All sessions before it exist.
 func (p *etcdProcess) session(i int) (*concurrency.Session, error) {
 	if i == len(p.sessions) {
 		seconds := int((p.ttl + time.Second - 1) / time.Second)
@@ -62,7 +62,7 @@ func (p *etcdProcess) session(i int) (*concurrency.Session, error) {
 	return p.sessions[i], nil
 }
 
-// enlist finds a session that does not want the key.
+// enlist finds a session that does not use the key.
 func (p *etcdProcess) enlist(key string) (want, *concurrency.Session, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,11 +99,11 @@ func (p *etcdProcess) Lock(ctx context.Context, key string) (held, error) {
 	}), nil
 }
 
-// Crash implements [process]. A session lives for seconds at least, so it
+// Crash implements [process]. A session lives for at least some seconds, so it
 // cannot be compared.
 func (p *etcdProcess) Crash(context.Context, string, time.Duration) error { return errUnfit }
 
-// Read implements [readWriter] with etcd's recipe, whose parties may share a
+// Read implements [readWriter] with etcd's recipe. Its callers may share a
 // session.
 func (p *etcdProcess) Read(_ context.Context, key string) (held, error) {
 	m := recipe.NewRWMutex(p.sessions[0], key)

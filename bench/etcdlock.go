@@ -11,15 +11,15 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 )
 
-// etcdLockService is the lock service that etcd has: a server keeps the queue, as ours
-// does, and a client asks it by gRPC. Its locks live as long as a lease of etcd's.
+// etcdLockService is etcd's own lock service: a server keeps the queue, as ours
+// does, and a client calls it by gRPC. Its locks live as long as an etcd lease.
 func etcdLockService() contender {
 	return etcdLockBy("etcd's lock service, by gRPC", func(p *etcdProcess, _ string) lockService {
 		return grpcLocks{v3lockpb.NewLockClient(p.client.ActiveConnection())}
 	})
 }
 
-// etcdLockGateway is the same by HTTP and JSON, for which etcd has a gateway.
+// etcdLockGateway is the same service by HTTP and JSON, through etcd's gateway.
 func etcdLockGateway() contender {
 	return etcdLockBy("etcd's lock service, by HTTP", func(_ *etcdProcess, addr string) lockService {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
@@ -43,15 +43,15 @@ func etcdLockBy(name string, open func(p *etcdProcess, addr string) lockService)
 	return c
 }
 
-// lockService takes a lock, for as long as a lease lives, and gives it back.
+// lockService takes a lock, for as long as a lease lives, and releases it.
 type lockService interface {
 	lock(ctx context.Context, name []byte, lease int64) (key []byte, err error)
 	unlock(ctx context.Context, key []byte) error
 	close()
 }
 
-// etcdLocks has the sessions of etcdProcess for its leases: the service knows those
-// that ask by them.
+// etcdLocks uses the sessions of etcdProcess for their leases: the service identifies
+// callers by lease.
 type etcdLocks struct {
 	*etcdProcess
 	service lockService

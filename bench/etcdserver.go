@@ -18,12 +18,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// etcdCommand makes this program an etcd server, in a process of its own: what
-// the server computes and allocates is not its clients'.
+// etcdCommand makes this program an etcd server, in a process of its own, so that
+// its computing and allocating is not counted for its clients.
 const etcdCommand = "etcd-server"
 
-// serveEtcdIfAsked runs an etcd server if the arguments say so, until standard
-// input ends, and reports whether they did.
+// serveEtcdIfAsked runs an etcd server if the arguments ask for it, until standard
+// input ends. asked reports whether they did.
 func serveEtcdIfAsked() (asked bool, err error) {
 	if len(os.Args) != 3 || os.Args[1] != etcdCommand {
 		return false, nil
@@ -59,7 +59,7 @@ func serveEtcd(dir string) error {
 		return errors.New("etcd is not ready")
 	}
 	fmt.Println(client.String())
-	_, err = io.Copy(io.Discard, os.Stdin) // then the process ends as it is: nobody needs the data
+	_, err = io.Copy(io.Discard, os.Stdin) // then the process ends as it is: the data is not needed
 	return err
 }
 
@@ -116,7 +116,7 @@ func (s *etcdServer) close() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// load counts messages: a request, or what goes up a stream.
+// load counts messages: a request, or a message in a stream to the server.
 func (s *etcdServer) load(ctx context.Context) (load, error) {
 	l := load{calls: make(map[string]float64), usec: make(map[string]float64)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.addr+"/metrics", nil)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// far stands between clients and a server and lets requests arrive late, as a
-// network does that lies between them. Replies pass at once.
+// far is a proxy that delays requests to a server, as a
+// network between them does. It does not delay replies.
 type far struct {
 	listener net.Listener
 	server   string
@@ -52,7 +52,7 @@ func (f *far) accept() {
 	}
 }
 
-// relay passes on what comes from one side, each piece so much later.
+// relay passes on the data of one side, each piece delayed.
 func relay(from, to net.Conn, delay time.Duration) {
 	type piece struct {
 		due  time.Time

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// pairs locks and unlocks for a while and returns how long each pair took.
+// pairs locks and unlocks for a while and returns the duration of each pair.
 func (b *bench) pairs(ctx context.Context, p process, key string, took []time.Duration) ([]time.Duration, error) {
 	ctx, cancel := b.limited(ctx, b.slice)
 	defer cancel()
@@ -25,8 +25,8 @@ func (b *bench) pairs(ctx context.Context, p process, key string, took []time.Du
 	}
 }
 
-// free measures a lock that nobody else wants, one pair at a time, with the
-// server on a CPU of its own, and shared with the clients.
+// free measures a lock without contention, one pair at a time, with the
+// server on its own CPU, and on the CPU of the clients.
 func free(ctx context.Context, b *bench) (*table, error) {
 	return freeOn(ctx, b, 1, "of its own", 1.10)
 }
@@ -83,5 +83,5 @@ func freeOn(ctx context.Context, b *bench, cpu int, whose string, atMost float64
 	return t, nil
 }
 
-// grid holds the rounds of every contender.
+// grid returns a list of rounds for every contender.
 func grid(all []contender) [][]float64 { return make([][]float64, len(all)) }

@@ -22,7 +22,7 @@ func leaseholdGoRedis() contender {
 
 func openGoRedis(addr string) (driver.Driver, error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
-	defer client.Close() // the driver takes over how it connects, not the client
+	defer client.Close() // the driver uses its options, not the client
 	return redisdriver.New(client)
 }
 
@@ -77,7 +77,7 @@ func (p *leaseholdProcess) Permit(ctx context.Context, key string, limit int) (h
 	return p.client.Semaphore(key, limit).Lock(ctx)
 }
 
-// Crash takes the lock below the library, where nobody renews it.
+// Crash takes the lock below the library, so that it is not renewed.
 func (p *leaseholdProcess) Crash(ctx context.Context, key string, ttl time.Duration) error {
 	_, err := p.store.Acquire(ctx, driver.Request{Key: key, ID: rand.Text(), Owner: "crashed", Since: time.Now(), TTL: ttl})
 	return err

@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// localContenders hand a lock over by the store, and inside the process so often.
+// localContenders hand a lock over by the store, and a given number of times inside the process.
 func localContenders() []contender {
 	all := []contender{leaseholdGoRedis()}
 	for _, n := range []int{10, 100, 1000} {
@@ -19,8 +19,8 @@ func localContenders() []contender {
 	return all
 }
 
-// local measures a lock that the goroutines of some clients want all the time, and keep
-// for no time.
+// local measures a lock that the goroutines of some clients always wait for, and release at
+// once.
 func local(ctx context.Context, b *bench, clients int) (*table, error) {
 	all := b.pick(localContenders())
 	rate, wire, fair, even, run := grid(all), grid(all), grid(all), grid(all), grid(all)
@@ -48,7 +48,7 @@ func local(ctx context.Context, b *bench, clients int) (*table, error) {
 	t.Columns[1].AtLeast = least
 	for i, c := range all {
 		if i == 0 {
-			c.kind = limit // the measure of the others
+			c.kind = limit // the reference for the other contenders
 		}
 		t.add(c, rate[i], ratios(rate[i], rate[0]), wire[i], fair[i], even[i], run[i])
 	}
@@ -61,8 +61,8 @@ type localRun struct {
 	run              int // grants of one client in a row
 }
 
-// tally counts grants. Whoever holds the lock has it for itself: two that hold it at
-// once, or a token that is not greater than all before, are told.
+// tally counts grants. The lock protects it: it reports two holders at
+// once, and a token that is not greater than all before.
 type tally struct {
 	mu           sync.Mutex
 	callers      []float64
@@ -94,7 +94,7 @@ func (t *tally) leave() {
 	t.inside = false
 }
 
-// reset forgets what came before, and returns how many grants each caller had, and the
+// reset clears the counts, and returns how many grants each caller had, and the
 // longest run of a client.
 func (t *tally) reset() (callers []float64, longest int) {
 	t.mu.Lock()
@@ -148,7 +148,7 @@ func localOnce(ctx context.Context, b *bench, c contender, clients int, key stri
 	return r, nil
 }
 
-// contend takes the lock and gives it back until ctx ends.
+// contend takes the lock and releases it until ctx ends.
 func contend(ctx context.Context, p process, key string, count *tally, caller, client int) {
 	for ctx.Err() == nil {
 		h, err := p.Lock(ctx, key)

@@ -1,6 +1,6 @@
 // Command bench compares Leasehold with other lock libraries on one Redis
-// server that it starts itself. It prints Markdown; docs/performance.md says
-// how to read it.
+// server that it starts itself. It prints Markdown; docs/performance.md explains
+// the tables.
 package main
 
 import (
@@ -56,29 +56,29 @@ func experiments() []experiment {
 	}
 }
 
-// effort is how long things are measured.
+// effort defines how long experiments take.
 type effort struct {
 	rounds  int           // of short experiments
 	slice   time.Duration // of one contender in one round
 	waiters int
 	crowds  int           // rounds with waiters that queue again
-	crowd   time.Duration // length of one
+	crowd   time.Duration // length of a round with such waiters
 	drains  int
 	leases  int
-	many    int           // leases of those who renew in batches
-	most    int           // the same, as many as one process has at most
-	watch   time.Duration // renewals are watched for so long
+	many    int           // leases of contenders that renew in batches
+	most    int           // the same, for the greatest number in one process
+	watch   time.Duration // how long renewals are watched
 	ttl     time.Duration // of leases that are renewed
-	manyTTL time.Duration // of very many; they are watched for a third of that
+	manyTTL time.Duration // of the many leases; they are watched for a third of it
 	crashes int
-	queues  []int // lengths that are compared
-	samples int   // calls with each
-	keys    int   // that have nothing to do with locks
+	queues  []int // lengths to compare
+	samples int   // calls per length
+	keys    int   // without a relation to locks
 
 	warmUp   time.Duration // of waiters, before anything is counted
-	settle   time.Duration // waiters are left alone for so long before a drain
-	patience time.Duration // how long waiters may take that are served once
-	crashTTL time.Duration // of a lock whose holder is gone
+	settle   time.Duration // pause before a drain
+	patience time.Duration // time limit of a drain
+	crashTTL time.Duration // of a lock of a dead holder
 }
 
 var (
@@ -94,11 +94,11 @@ var (
 	}
 )
 
-// bench is what an experiment needs.
+// bench is the environment of an experiment.
 type bench struct {
 	effort
 	srv  *server
-	etcd *etcdServer     // nil until somebody needs it
+	etcd *etcdServer     // nil until it is needed
 	pg   *postgresServer // likewise
 	who  *regexp.Regexp  // contenders that take part
 }
@@ -111,7 +111,7 @@ func newBench(ctx context.Context, e effort, who *regexp.Regexp) (*bench, error)
 	return &bench{effort: e, srv: srv, who: who}, nil
 }
 
-// etcdServer starts etcd for the first who needs it.
+// etcdServer starts etcd at the first call.
 func (b *bench) etcdServer() (e *etcdServer, err error) {
 	if b.etcd == nil {
 		b.etcd, err = startEtcd()
@@ -119,7 +119,7 @@ func (b *bench) etcdServer() (e *etcdServer, err error) {
 	return b.etcd, err
 }
 
-// postgresServer starts PostgreSQL for the first who needs it.
+// postgresServer starts PostgreSQL at the first call.
 func (b *bench) postgresServer(ctx context.Context) (s *postgresServer, err error) {
 	if b.pg == nil {
 		b.pg, err = startPostgres(ctx)
@@ -127,7 +127,7 @@ func (b *bench) postgresServer(ctx context.Context) (s *postgresServer, err erro
 	return b.pg, err
 }
 
-// pids are those of the servers that run.
+// pids returns the process ids of the running servers.
 func (b *bench) pids() []int {
 	pids := []int{b.srv.cmd.Process.Pid}
 	if b.etcd != nil {
@@ -146,18 +146,18 @@ func (b *bench) close() {
 	b.srv.close()
 }
 
-// freeContenders take part where nobody waits.
+// freeContenders returns the selected contenders for experiments without waiters.
 func (b *bench) freeContenders() []contender { return b.pick(freeContenders()) }
 
-// waitingContenders take part where many wait.
+// waitingContenders returns the selected contenders for experiments with waiters.
 func (b *bench) waitingContenders() []contender { return b.pick(waitingContenders()) }
 
 func (b *bench) pick(all []contender) []contender {
 	return slices.DeleteFunc(all, func(c contender) bool { return !b.who.MatchString(c.name) })
 }
 
-// limited returns a context that ends, without a deadline that shows, when what
-// takes d has not ended some time after: a peer hangs.
+// limited returns a context that ends some time after d, if the work of duration d
+// has not ended: then a peer hangs. The context shows no deadline.
 func (b *bench) limited(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := time.AfterFunc(d+b.patience, cancel)
@@ -167,8 +167,8 @@ func (b *bench) limited(ctx context.Context, d time.Duration) (context.Context, 
 	}
 }
 
-// excuse reports the failure of a peer, whose figure is then missing. One of
-// ours ends the run.
+// excuse reports the failure of a peer, whose figure is then missing. A failure of our own
+// contenders ends the run.
 func excuse(c contender, err error) error {
 	if c.kind != peer {
 		return fmt.Errorf("%s: %w", c.name, err)
@@ -177,7 +177,7 @@ func excuse(c contender, err error) error {
 	return nil
 }
 
-// choice is what the flags say.
+// choice has the values of the flags.
 type choice struct {
 	only, who     string
 	quick         bool
@@ -189,8 +189,8 @@ func main() {
 		exit(err)
 	}
 	var c choice
-	flag.StringVar(&c.only, "only", "", "run the experiments whose names match this regular expression")
-	flag.StringVar(&c.who, "who", "", "let the contenders take part whose names match this regular expression")
+	flag.StringVar(&c.only, "only", "", "run only experiments with names that match this regular expression")
+	flag.StringVar(&c.who, "who", "", "compare only contenders with names that match this regular expression")
 	flag.BoolVar(&c.quick, "quick", false, "measure briefly")
 	flag.StringVar(&c.json, "json", "", "write the figures to this file, as JSON")
 	flag.StringVar(&c.profile, "cpuprofile", "", "write a CPU profile of the clients to this file")
@@ -241,7 +241,7 @@ func run(ctx context.Context, c choice) error {
 			continue
 		}
 		t, err := b.measure(ctx, e)
-		if err != nil { // the others may tell something yet
+		if err != nil { // the remaining experiments may still succeed
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
 			continue
 		}
@@ -256,7 +256,7 @@ func run(ctx context.Context, c choice) error {
 	return errors.Join(failed, r.write(c.json))
 }
 
-// measure runs one experiment on a server that is empty.
+// measure runs one experiment on an empty server.
 func (b *bench) measure(ctx context.Context, e experiment) (*table, error) {
 	if err := b.srv.clear(ctx); err != nil {
 		return nil, err

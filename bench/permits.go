@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// permitter is a process that has a lock with several places.
+// permitter is a process that supports a lock with several places.
 type permitter interface {
 	// Permit takes one of limit places. A bare client does not wait for it.
 	Permit(ctx context.Context, key string, limit int) (held, error)
 }
 
-// permits measures a semaphore: with a place for everybody, and with fewer
-// places than there are who want one. The limit does not wait, so it takes no
+// permits measures a semaphore: with a place for every goroutine, and with fewer
+// places than goroutines. The limit does not wait, so it takes no
 // part in the second.
 func permits(ctx context.Context, b *bench) (*table, error) {
 	const (
@@ -54,7 +54,7 @@ func permits(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-// permitRun is what came of goroutines that took places.
+// permitRun is the result of goroutines that took places.
 type permitRun struct {
 	rate float64 // places taken per second
 	used float64 // part of the places that was held, on average
@@ -99,7 +99,7 @@ func permitOnce(ctx context.Context, b *bench, c contender, key string, n, limit
 	return r, g.err
 }
 
-// mostInside is how many turns held a place at once.
+// mostInside returns the greatest number of turns that held a place at once.
 func mostInside(turns []turn) int {
 	type step struct {
 		at time.Duration

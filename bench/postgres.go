@@ -13,7 +13,7 @@ import (
 	"cirello.io/pglock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	_ "github.com/lib/pq" // what pglock asks for
+	_ "github.com/lib/pq" // the driver that pglock requires
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/postgresdriver"
@@ -29,12 +29,12 @@ func postgresContenders() []contender {
 	return all
 }
 
-// tables are those of the contenders by hand.
+// tables are the tables of the contenders without a library.
 const tables = `CREATE TABLE IF NOT EXISTS bare (key text PRIMARY KEY, id text NOT NULL);
 	CREATE TABLE IF NOT EXISTS jobs (key text PRIMARY KEY)`
 
-// everybody is for how many connections a contender may need in one process.
-const everybody = 300
+// manyConnections is the number of connections that a contender may need in one process.
+const manyConnections = 300
 
 func pool(addr string, conns int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(addr)
@@ -60,7 +60,7 @@ func (p *withPool) Lock(ctx context.Context, key string) (held, error) { return 
 func (p *withPool) Crash(context.Context, string, time.Duration) error { return errUnfit }
 func (p *withPool) Close() error                                       { p.Pool.Close(); return nil }
 
-// pooled is a contender whose processes have a pool each.
+// pooled is a contender with one pool per process.
 func pooled(name string, k kind, conns int32, lock func(p *pgxpool.Pool) func(ctx context.Context, key string) (held, error)) contender {
 	return contender{name: name, kind: k, client: postgresClient, open: func(addr string, _ settings) (process, error) {
 		p, err := pool(addr, conns)
@@ -71,8 +71,8 @@ func pooled(name string, k kind, conns int32, lock func(p *pgxpool.Pool) func(ct
 	}}
 }
 
-// rawPostgres is the limit: a row that is there or not. It has no queue, no expiry and no
-// token; who does not get the lock tries again after a millisecond.
+// rawPostgres is the limit: a row that exists or not. It has no queue, no expiry and no
+// token; a caller that does not get the lock tries again after a millisecond.
 func rawPostgres() contender {
 	return pooled("bare INSERT and DELETE", limit, 8, func(p *pgxpool.Pool) func(context.Context, string) (held, error) {
 		return func(ctx context.Context, key string) (held, error) {
@@ -100,9 +100,9 @@ func leaseholdPostgres() contender {
 	})
 }
 
-// advisoryPeer is a session's advisory lock, as pglock of allisson and others wrap it.
+// advisoryPeer is a session's advisory lock, wrapped as in allisson's pglock and other libraries.
 func advisoryPeer() contender {
-	return pooled("advisory lock by hand", peer, everybody, func(p *pgxpool.Pool) func(context.Context, string) (held, error) {
+	return pooled("advisory lock by hand", peer, manyConnections, func(p *pgxpool.Pool) func(context.Context, string) (held, error) {
 		return func(ctx context.Context, key string) (held, error) {
 			conn, err := p.Acquire(ctx)
 			if err != nil {
@@ -121,10 +121,10 @@ func advisoryPeer() contender {
 	})
 }
 
-// skipLockedPeer holds a row as the workers of a queue of jobs do, and asks again after a
-// millisecond if somebody else has it.
+// skipLockedPeer locks a row as the workers of a job queue do, and tries again after a
+// millisecond if it is locked.
 func skipLockedPeer() contender {
-	return pooled("FOR UPDATE SKIP LOCKED", peer, everybody, func(p *pgxpool.Pool) func(context.Context, string) (held, error) {
+	return pooled("FOR UPDATE SKIP LOCKED", peer, manyConnections, func(p *pgxpool.Pool) func(context.Context, string) (held, error) {
 		take := func(ctx context.Context, key string) (tx pgx.Tx, err error) {
 			if tx, err = p.Begin(ctx); err != nil {
 				return nil, err
@@ -156,7 +156,7 @@ func skipLockedPeer() contender {
 	})
 }
 
-// pglockPeer is cirello.io/pglock, which waits by trying with the frequency of its
+// pglockPeer is cirello.io/pglock. It waits by trying at the frequency of its
 // heartbeats, a third of the lease at most.
 func pglockPeer() contender {
 	return contender{name: "cirello.io/pglock", kind: peer, client: postgresClient, open: func(addr string, s settings) (process, error) {
@@ -194,8 +194,8 @@ func (p *pglockProcess) Lock(ctx context.Context, key string) (held, error) {
 func (p *pglockProcess) Crash(context.Context, string, time.Duration) error { return errUnfit }
 func (p *pglockProcess) Close() error                                       { return p.db.Close() }
 
-// postgresFree measures locks that nobody else wants: one goroutine, 16 and 256, each
-// with a lock of its own, and what the server writes for a pair.
+// postgresFree measures locks without contention: one goroutine, 16 and 256, each
+// with a lock of its own, and the bytes that the server writes for a pair.
 func postgresFree(ctx context.Context, b *bench) (*table, error) {
 	all := b.pick(postgresContenders())
 	procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
@@ -256,7 +256,7 @@ func postgresFree(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-// postgresQueue measures a lock for which many wait, who are served once each.
+// postgresQueue measures a lock with many waiters, which are served once each.
 func postgresQueue(ctx context.Context, b *bench) (*table, error) {
 	all := b.pick(postgresContenders())
 	srv, err := b.postgresServer(ctx)
@@ -312,8 +312,8 @@ func postgresQueue(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-// postgresRenewal measures what keeps many leases alive. Locks that a connection holds need
-// no renewal, but a connection.
+// postgresRenewal measures the cost of keeping many leases alive. Locks held by a connection
+// need no renewal, but a connection.
 func postgresRenewal(ctx context.Context, b *bench) (*table, error) {
 	srv, err := b.postgresServer(ctx)
 	if err != nil {

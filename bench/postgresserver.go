@@ -16,15 +16,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// postgresServer is a server as the tests start it: without fsync, as Redis and etcd here
-// persist nothing either.
+// postgresServer is a server as the tests start it: without fsync, because Redis and etcd
+// do not persist here either.
 type postgresServer struct {
 	url   string
 	admin *pgx.Conn
 	stop  func()
 }
 
-// startPostgres starts one with as many connections as those need who hold one for each
+// startPostgres starts a server with enough connections for contenders that hold one per
 // lock.
 func startPostgres(ctx context.Context) (s *postgresServer, err error) {
 	h := new(harness)
@@ -46,7 +46,7 @@ func (s *postgresServer) close() {
 	s.stop()
 }
 
-// expense is what the server and its client have spent so far.
+// expense is the total cost to the server and its client so far.
 type expense struct {
 	commits, wal   float64 // a transaction counts if it writes
 	server, client time.Duration
@@ -63,7 +63,7 @@ func (s *postgresServer) spent(ctx context.Context) (e expense, err error) {
 	return e, err
 }
 
-// computed is the time that a process has computed, as Linux counts it: in hundredths of
+// computed returns the CPU time of a process, as Linux counts it: in hundredths of
 // a second. 0 if it has ended.
 func computed(pid int) time.Duration {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -77,13 +77,13 @@ func computed(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// since returns what was spent on each of n.
+// since returns the cost since before, divided by n.
 func (e expense) since(before expense, n float64) (commits, wal, server, client float64) {
 	return (e.commits - before.commits - 1) / n, (e.wal - before.wal) / n,
 		micros(e.server-before.server) / n, micros(e.client-before.client) / n
 }
 
-// harness stands for the test that the server belongs to.
+// harness replaces the test that the server belongs to.
 type harness struct {
 	testing.TB
 	cleanups []func()

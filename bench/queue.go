@@ -11,10 +11,10 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// The least that a queue can be: an acquire that finds the lock taken queues
-// in the same step, and a release writes the next waiter as the holder and
-// tells its process. Two commands per hand-over. It has no tickets that expire,
-// no renewal, no token and forgets whoever dies: it is a limit, not a lock.
+// The simplest possible queue: an acquire that finds the lock taken queues
+// in the same step, and a release makes the next waiter the holder and
+// notifies its process. Two commands per hand-over. It has no tickets that expire,
+// no renewal, no token and no recovery from dead clients: it is a limit, not a lock.
 const (
 	queueAcquire = `if redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then return 1 end
 redis.call("RPUSH", KEYS[2], ARGV[1] .. " " .. ARGV[3])

@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// quorumNodes is over how many independent servers a quorum is spread.
+// quorumNodes is the number of independent servers of a quorum.
 const quorumNodes = 3
 
 // quorum measures a free lock on a majority of servers: with all of them, and
@@ -74,7 +74,7 @@ func quorum(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-// startServers starts servers that know nothing of each other.
+// startServers starts independent servers.
 func startServers(ctx context.Context, n int) (nodes []*server, addrs []string, err error) {
 	for range n {
 		srv, err := startServer(ctx)
@@ -93,7 +93,7 @@ func closeServers(nodes []*server) {
 	}
 }
 
-// holedPairs are those of some slices, so that the first, which may find out that
+// holedPairs returns the pairs of some slices, so that the first, which may detect that
 // a node is silent, is not the median; but of no more time than a second.
 func (b *bench) holedPairs(ctx context.Context, p process, key string) (took []time.Duration, err error) {
 	start := time.Now()
@@ -125,7 +125,7 @@ func quorumLeasehold(name string, addrs []string, open func(addr string) (driver
 	})
 }
 
-// quorumRedsync is redsync, which asks all servers and waits for the slowest.
+// quorumRedsync is redsync. It asks all servers and waits for the slowest.
 func quorumRedsync(addrs []string) contender {
 	return contender{name: "redsync", client: "quorum", open: func(_ string, s settings) (process, error) {
 		var pools []syncredis.Pool
@@ -143,9 +143,9 @@ func quorumRedsync(addrs []string) contender {
 	}}
 }
 
-// quorumRaw asks all servers at once and goes on when two have agreed: the least
-// that a quorum can be, without a token, and without anything that makes up for
-// the third.
+// quorumRaw asks all servers at once and continues when two have agreed: the simplest
+// possible quorum, without a token, and without a repair of the third
+// server.
 func quorumRaw(addrs []string) contender {
 	return contender{name: "bare rueidis", client: "quorum", kind: limit, open: func(_ string, s settings) (process, error) {
 		var nodes []process
@@ -173,7 +173,7 @@ func quorumRaw(addrs []string) contender {
 	}}
 }
 
-// majority waits until most nodes have said yes, or cannot any more.
+// majority waits until most nodes have agreed, or can no longer agree.
 func majority(nodes []process, ask func(*raw) (bool, error)) error {
 	answers := make(chan error, len(nodes))
 	for _, p := range nodes {

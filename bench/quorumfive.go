@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// fiveNodes is over how many servers a quorum is spread that is compared with one
-// of them.
+// fiveNodes is the number of servers of a quorum that is compared with a single
+// server.
 const fiveNodes = 5
 
 // sized is a contender on one server or on several of them.
@@ -20,7 +20,7 @@ type sized struct {
 	fenced  bool
 }
 
-// quorumFive measures what a free lock on five servers takes beside one on one of
+// quorumFive measures the time of a free lock on five servers compared with one of
 // them, with fencing tokens and without. All of them compete with the client for
 // the CPUs of this machine.
 func quorumFive(ctx context.Context, b *bench) (*table, error) {
@@ -28,7 +28,7 @@ func quorumFive(ctx context.Context, b *bench) (*table, error) {
 }
 
 // quorumFiveFar is the same with servers so far away that the machine is idle while
-// the client waits: what counts is how often it waits.
+// the client waits: the number of its waits decides.
 func quorumFiveFar(ctx context.Context, b *bench) (*table, error) {
 	return quorumFiveAt(ctx, b, 2*time.Millisecond)
 }
@@ -93,7 +93,7 @@ func quorumFiveAt(ctx context.Context, b *bench, away time.Duration) (*table, er
 	return t, nil
 }
 
-// sizes are the contenders, each on one server first.
+// sizes returns the contenders, each on one server first.
 func sizes(addrs []string) []sized {
 	one := func(c contender) sized {
 		open, of := c.open, c.name

@@ -36,7 +36,7 @@ end
 return n`
 )
 
-// rawGoRedis is the least that a lock can be: SET NX PX and a script that
+// rawGoRedis is the simplest possible lock: SET NX PX and a script that
 // compares and deletes, by hand.
 func rawGoRedis() contender {
 	return contender{name: "bare go-redis", client: goRedisClient, kind: limit, wire: []string{"set", "evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
@@ -102,7 +102,7 @@ type rawCommands struct {
 	set   func(ctx context.Context, key, value string, ttl time.Duration) (bool, error)
 	del   func(ctx context.Context, key, value string) (int64, error)
 	renew func(ctx context.Context, keys, args []string) (int64, error)
-	// take and leave are a semaphore's.
+	// scripts of a semaphore.
 	take, leave func(ctx context.Context, keys, args []string) (int64, error)
 	close       func() error
 }
@@ -162,7 +162,7 @@ func (r *raw) Permit(ctx context.Context, key string, limit int) (held, error) {
 	}), nil
 }
 
-// renewAll renews everything three times per TTL, 100 keys to a script.
+// renewAll renews all leases three times per TTL, 100 keys to a script.
 func (r *raw) renewAll() {
 	tick := time.NewTicker(r.s.ttl / 3)
 	defer tick.Stop()

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// rawHTTPClient asks the service at addr without an HTTP client: requests are
-// prepared bytes, in which only the lease id changes, and of an answer no more is
-// looked at than its status and length. It is what a load generator does, so that
-// a figure tells what the service reaches and not what a client costs. Releases
+// rawHTTPClient calls the service at addr without an HTTP client: requests are
+// prepared bytes, in which only the lease id changes, and of an answer only the
+// status and length are read. A load generator works like this, so
+// a figure shows the limit of the service and not the cost of a client. Releases
 // have the query.
 func rawHTTPClient(name string, k kind, addr, query string) contender {
 	return contender{name: name, client: rueidisClient, kind: k, open: func(_ string, s settings) (process, error) {
@@ -29,19 +29,19 @@ func rawHTTPClient(name string, k kind, addr, query string) contender {
 	}}
 }
 
-// rawProcess has as many connections as are in use at a time, and keeps them.
+// rawProcess opens as many connections as are in use at a time, and keeps them.
 type rawProcess struct {
 	addr  string
 	query string // of releases
-	more  string // fields of an acquire beside its lease id
+	more  string // fields of an acquire, in addition to its lease id
 
 	mu   sync.Mutex
 	all  []*rawHTTP
 	idle []*rawHTTP
 }
 
-// Lock implements [process]. It ends with the service's answer, whatever becomes
-// of the context.
+// Lock implements [process]. It ends with the service's answer, even if the context
+// ends earlier.
 func (p *rawProcess) Lock(_ context.Context, key string) (held, error) {
 	c, err := p.take()
 	if err != nil {
@@ -99,9 +99,9 @@ type rawHTTP struct {
 	conn net.Conn
 	in   [2 << 10]byte // more than an answer has
 
-	key           string // that the requests are about
+	key           string // of the requests
 	post, del     []byte
-	postID, delID []byte // where the id stands in each
+	postID, delID []byte // the position of the id in each
 	id            [26]byte
 	leases        uint64
 }
@@ -118,7 +118,7 @@ func (c *rawHTTP) prepare(key string) {
 		c.delID = c.del[bytes.Index(c.del, c.id[:]):][:len(c.id)]
 	}
 	c.leases++
-	const counted = 12 // digits; the others tell connections apart
+	const counted = 12 // digits; the remaining digits distinguish connections
 	for i, n := len(c.id)-1, c.leases; i >= len(c.id)-counted; i, n = i-1, n/10 {
 		c.id[i] = byte('0' + n%10)
 	}
@@ -145,7 +145,7 @@ var (
 	errAnswer    = errors.New("not an answer of the service")
 )
 
-// answer reads one, of which the status has to be as wanted.
+// answer reads an answer and checks its status.
 func (c *rawHTTP) answer(want int) error {
 	for n := 0; ; {
 		more, err := c.conn.Read(c.in[n:])
@@ -164,8 +164,8 @@ func (c *rawHTTP) answer(want int) error {
 	}
 }
 
-// look returns the status of an answer and its size. It is whole if all of its
-// header is there, which tells the size.
+// look returns the status of an answer and its size. whole reports whether the
+// complete header was received, which contains the size.
 func look(text []byte) (status, size int, whole bool) {
 	const version = len("HTTP/1.1 ")
 	end := bytes.Index(text, headerEnd)
@@ -179,7 +179,7 @@ func look(text []byte) (status, size int, whole bool) {
 	return number(text[version : version+3]), size, true
 }
 
-// number reads the digits that text begins with.
+// number parses the digits at the beginning of text.
 func number(text []byte) (n int) {
 	for _, c := range text {
 		if c < '0' || c > '9' {

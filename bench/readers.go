@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// readWriter is a process that has a lock with two sides.
+// readWriter is a process that supports a lock with two sides.
 type readWriter interface {
 	Read(ctx context.Context, key string) (held, error)
 	Write(ctx context.Context, key string) (held, error)
 }
 
-// The sides of a read-write lock, as the turns of a crowd are told apart.
+// The sides of a read-write lock, to distinguish the turns of a crowd.
 const (
 	readSide = iota
 	writeSide
@@ -48,7 +48,7 @@ func readers(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-// readRun is what readers and writers saw.
+// readRun is the result of readers and writers.
 type readRun struct {
 	rate  float64      // locks per second
 	waits [2][]float64 // ms by side

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redislockPeer is bsm/redislock with the retry of its README: each 100 ms. It
-// does not wait at all by itself.
+// redislockPeer is bsm/redislock with the retry of its README: each 100 ms. Without a
+// retry it does not wait at all.
 func redislockPeer() contender {
 	return contender{name: "redislock", client: goRedisClient, wire: []string{"evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
 		client := redis.NewClient(&redis.Options{Addr: addr})

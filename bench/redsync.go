@@ -55,7 +55,7 @@ func (h redsyncHeld) Release() error {
 	return err
 }
 
-// renewed is a lock with the ticker that users write by hand where a library
+// renewed is a lock with a ticker that renews it, as users write it by hand if a library
 // does not renew: one goroutine per lock.
 type renewed struct {
 	held

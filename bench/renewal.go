@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// renewal measures what it takes to keep many leases alive.
+// renewal measures the cost of keeping many leases alive.
 func renewal(ctx context.Context, b *bench) (*table, error) {
 	return renewals(ctx, b, upkeepPlan{count: b.leases, ttl: b.ttl, watch: b.watch}, b.freeContenders())
 }
 
-// renewalMany is the same with more than those can keep alive who renew one by
-// one: they do not take part. The TTL is the library's own.
+// renewalMany is the same with more leases than contenders can keep alive that renew them
+// singly: those contenders do not take part. The TTL is the library's own.
 func renewalMany(ctx context.Context, b *bench) (*table, error) {
 	return renewals(ctx, b, upkeepPlan{count: b.many, ttl: b.manyTTL, watch: b.manyTTL / 3}, b.batching())
 }
 
-// renewalMost is the same with a million, and the server stops for a while after it was
-// watched.
+// renewalMost is the same with a million leases. After the measurement the server stops for
+// a while.
 func renewalMost(ctx context.Context, b *bench) (*table, error) {
 	return renewals(ctx, b, upkeepPlan{count: b.most, ttl: b.manyTTL, watch: b.manyTTL / 3, away: b.manyTTL / 6}, b.batching())
 }
 
-// batching are those who renew many leases by one command.
+// batching returns the contenders that renew many leases by one command.
 func (b *bench) batching() []contender {
 	return b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()})
 }
 
-// upkeepPlan is which leases are kept, and for how long that is watched.
+// upkeepPlan is a number of leases, and how long they are watched.
 type upkeepPlan struct {
 	count      int
 	ttl, watch time.Duration
-	away       time.Duration // for which the server is stopped then; 0 for not at all
+	away       time.Duration // how long the server is stopped after that; 0 means it is not stopped
 }
 
 func renewals(ctx context.Context, b *bench, plan upkeepPlan, all []contender) (*table, error) {
@@ -63,7 +63,7 @@ func renewals(ctx context.Context, b *bench, plan upkeepPlan, all []contender) (
 	return t, nil
 }
 
-// upkeep is what it took.
+// upkeep is the measured cost.
 type upkeep struct{ goroutines, heap, stack, commands, client, server, lost float64 }
 
 func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name string) (*upkeep, error) {
@@ -80,7 +80,7 @@ func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name
 		keys[i] = fmt.Sprintf("%s:%d", name, i)
 	}
 	lock := func(i int) (err error) { leases[i], err = p.Lock(ctx, keys[i]); return err }
-	// Connections and pools are not what a lease costs.
+	// Open connections and pools before the measurement: they are not the cost of a lease.
 	some := min(count, 10_000)
 	if err := spread(some, lock); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name
 		if err := b.signal(c, syscall.SIGCONT); err != nil {
 			return nil, err
 		}
-		time.Sleep(ttl / 3) // until what was late has been renewed
+		time.Sleep(ttl / 3) // until late renewals are done
 	}
 	var lost sync.Map
 	_ = spread(count, func(i int) error {
@@ -172,13 +172,13 @@ type footprint struct{ goroutines, heap, stack float64 }
 
 func memory() footprint {
 	runtime.GC()
-	runtime.GC() // pools keep what they hold for one cycle
+	runtime.GC() // pools keep their memory for one cycle
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return footprint{float64(runtime.NumGoroutine()), float64(m.HeapAlloc), float64(m.StackInuse)}
 }
 
-// processCPU is the time that this process has computed.
+// processCPU returns the CPU time of this process.
 func processCPU() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

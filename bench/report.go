@@ -16,14 +16,14 @@ type table struct {
 	Rows    []*row   `json:"rows"`
 }
 
-// column is one figure. Its target is a bound that ours should keep; 0 is none.
+// column is one figure. Its target is a bound for our own contenders; 0 is no target.
 type column struct {
 	Name   string  `json:"name"`
 	Digits int     `json:"-"`
 	AtMost float64 `json:"atMost,omitempty"`
-	// AtLeast is the bound of what should be great.
+	// AtLeast is the bound if greater is better.
 	AtLeast float64 `json:"atLeast,omitempty"`
-	// None says that the target is 0.
+	// None means that the target is 0.
 	None bool `json:"none,omitempty"`
 }
 
@@ -44,7 +44,7 @@ func newTable(title string, columns ...column) *table {
 }
 
 // add appends a contender's figures, one list of rounds per column. Values that
-// could not be measured are left out.
+// could not be measured are omitted.
 func (t *table) add(c contender, figures ...[]float64) {
 	r := &row{Contender: c.name, Ours: c.kind == ours}
 	for _, rounds := range figures {
@@ -64,7 +64,7 @@ func (t *table) add(c contender, figures ...[]float64) {
 }
 
 // markdown renders the table: medians with the lowest and the highest round,
-// the target below, what misses it in bold.
+// the target below, missed targets in bold.
 func (t *table) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n|  |", t.Title)
@@ -104,7 +104,7 @@ func (c cell) text(col column, ours bool) string {
 
 func (c column) format(v float64) string { return fmt.Sprintf("%.*f", c.Digits, v) }
 
-// met judges what a reader sees: the rounded value.
+// met compares the rounded value, which readers see, with the target.
 func (c column) met(v float64) bool {
 	scale := math.Pow10(c.Digits)
 	v = math.Round(v*scale) / scale
@@ -131,7 +131,7 @@ func (c column) target() string {
 	return ""
 }
 
-// report is what is written as JSON.
+// report is the content of the JSON file.
 type report struct {
 	Go      string   `json:"go"`
 	Redis   string   `json:"redis"`

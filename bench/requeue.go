@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// requeue measures a lock that everybody wants all the time: who was served
+// requeue measures a lock with permanent waiters: a waiter that was served
 // queues again at once.
 func requeue(ctx context.Context, b *bench) (*table, error) {
 	all := b.waitingContenders()

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockTuned is rueidislock as its README recommends it for one server.
+// rueidislockTuned is rueidislock with the settings that its README recommends for one server.
 func rueidislockTuned() contender {
 	return rueidislockWith("rueidislock, tuned", 1, true)
 }

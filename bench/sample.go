@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// median returns the middle of the values, NaN of none.
+// median returns the middle of the values, NaN if there are no values.
 func median(values []float64) float64 { return quantile(values, 0.5) }
 
 // quantile returns the value below which the given part of the values lies.
@@ -48,8 +48,8 @@ func each(took []time.Duration, unit func(time.Duration) float64) []float64 {
 	return out
 }
 
-// ratios divides round by round, so that what slowed a round down as a whole
-// does not count.
+// ratios divides round by round, so that an influence that slowed down a whole round
+// cancels out.
 func ratios(values, by []float64) []float64 {
 	out := make([]float64, 0, len(values))
 	for i := range min(len(values), len(by)) {

@@ -25,8 +25,8 @@ func startService(redis string) (addr string, stop func(), err error) {
 	return listen(func(l net.Listener) error { return srv.Serve(l, nil) }, srv.Close)
 }
 
-// startFloor serves a lock by the least that can be done with net/http. It does
-// not wait, and believes whatever it is asked.
+// startFloor serves a lock by the simplest possible handler of net/http. It does
+// not wait, and does not check requests.
 func startFloor(redis string) (addr string, stop func(), err error) {
 	store, err := openRueidis(redis)
 	if err != nil {
@@ -56,8 +56,8 @@ func floor(store driver.Driver) http.HandlerFunc {
 	}
 }
 
-// listen serves on a port of its own until it is stopped, which shuts down what
-// serves.
+// listen serves on a port of its own until stop is called. stop calls shut, which ends
+// serve.
 func listen(serve func(net.Listener) error, shut func() error) (addr string, stop func(), err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,7 +66,7 @@ func listen(serve func(net.Listener) error, shut func() error) (addr string, sto
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = serve(l) // it says that it was shut down
+		_ = serve(l) // the error is only that it was shut down
 	}()
 	return l.Addr().String(), func() {
 		_ = shut()

@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// server is a redis-server of the benchmark's own: loopback TCP, nothing
-// persisted.
+// server is a redis-server of the benchmark's own: loopback TCP, without
+// persistence.
 type server struct {
 	addr  string
 	cmd   *exec.Cmd
@@ -58,7 +58,7 @@ func (s *server) close() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// clear removes what an experiment left, and what the server has counted.
+// clear removes the data of an experiment, and resets the server's counts.
 func (s *server) clear(ctx context.Context) error {
 	if err := s.admin.FlushAll(ctx).Err(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (s *server) clear(ctx context.Context) error {
 	return s.admin.ConfigResetStat(ctx).Err()
 }
 
-// version is the server's.
+// version returns the server's version.
 func (s *server) version(ctx context.Context) string {
 	fields, err := s.info(ctx, "server")
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *server) info(ctx context.Context, section string) (map[string]string, e
 	return fields, nil
 }
 
-// load is what the server has done so far.
+// load is the work of the server so far.
 type load struct {
 	calls, usec map[string]float64 // by command
 	cpu         time.Duration
@@ -117,7 +117,7 @@ func (s *server) load(ctx context.Context) (load, error) {
 }
 
 // since returns how many of the commands came from clients after before, and
-// how many microseconds they took, with all that their scripts called.
+// how many microseconds they took, including all commands in their scripts.
 func (l load) since(before load, wire []string) (calls, usec float64) {
 	for _, name := range wire {
 		calls += l.calls[name] - before.calls[name]

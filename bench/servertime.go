@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// serverTime measures what a free lock costs the server, by its own count,
-// while 16 goroutines keep it busy: one that idles has cold caches.
+// serverTime measures the cost of a free lock to the server, by the server's own count,
+// while 16 goroutines keep it busy: an idle server has cold caches.
 func serverTime(ctx context.Context, b *bench) (*table, error) {
 	all := slices.DeleteFunc(b.freeContenders(), func(c contender) bool { return c.client == etcdClient }) // it does not count time
 	procs, err := b.openAll(all, settings{ttl: 30 * time.Second})

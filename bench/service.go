@@ -15,15 +15,15 @@ const (
 	serviceCrowd   = 64 // connections or goroutines
 	serviceWaiters = 20
 	serviceTurns   = 20
-	// serviceSlices is how much longer than others a contender is measured at a
+	// serviceSlices is how much longer than in other experiments a contender is measured at a
 	// time: a crowd on sockets needs a while until it runs evenly.
 	serviceSlices = 3
 )
 
-// service measures the HTTP service beside the library on the store that the
-// service stands on, by itself and with the library over it, and beside the lock service
-// of etcd. A handler of net/http that calls the driver, and does nothing else, shows what
-// HTTP costs by itself. All of them run in this process, but for etcd's server.
+// service measures the HTTP service, compared with the library on the store of
+// the service, with the library over the service, and with the lock service
+// of etcd. A handler of net/http that only calls the driver shows the cost of
+// HTTP itself. All of them run in this process, except etcd's server.
 func service(ctx context.Context, b *bench) (*table, error) {
 	addr, stop, err := startService(b.srv.addr)
 	if err != nil {
@@ -38,7 +38,7 @@ func service(ctx context.Context, b *bench) (*table, error) {
 	all := b.pick([]contender{
 		leaseholdRueidis(),
 		rawHTTPClient("bare net/http handler on the driver", limit, floor, ""),
-		rawHTTPClient("the service itself", ours, addr, "?forbidMs=0"), // as the library asks, of which nothing is on its way any more
+		rawHTTPClient("the service itself", ours, addr, "?forbidMs=0"), // the query of a library that has no requests under way
 		rawHTTPClient("the service itself, ids remembered", ours, addr, ""),
 		leaseholdOn("Leasehold over HTTP", rueidisClient, func(string) (driver.Driver, error) { return httpdriver.Open("http://" + addr) }),
 		etcdLockService(), etcdLockGateway(),
@@ -67,7 +67,7 @@ func service(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-// serviceFigures are those of one contender, by rounds.
+// serviceFigures are the figures of one contender, by rounds.
 type serviceFigures struct{ free, rate, here, server, drain, turn, late []float64 }
 
 func (b *bench) serviceRounds(ctx context.Context, all []contender) ([]serviceFigures, error) {
@@ -86,7 +86,7 @@ func (b *bench) serviceRounds(ctx context.Context, all []contender) ([]serviceFi
 		for i, c := range all {
 			f := &rounds[i]
 			if round == 0 {
-				f = new(serviceFigures) // this one warms up
+				f = new(serviceFigures) // this round warms up
 			}
 			key := fmt.Sprintf("service:%d:%d", i, round)
 			err := f.measureFree(ctx, b, c, procs[i], key)
@@ -101,7 +101,7 @@ func (b *bench) serviceRounds(ctx context.Context, all []contender) ([]serviceFi
 	return rounds, nil
 }
 
-// measureFree measures locks that nobody else wants: one at a time, and many.
+// measureFree measures locks without contention: one at a time, and many.
 func (f *serviceFigures) measureFree(ctx context.Context, b *bench, c contender, p process, key string) error {
 	took, err := b.pairs(ctx, p, key, nil)
 	if err != nil {
@@ -146,8 +146,8 @@ func (f *serviceFigures) measureWaits(ctx context.Context, b *bench, c contender
 	return nil
 }
 
-// takeTurns has two take turns with one lock, and returns how long it took each
-// time from before the release of the one until the other one had the lock.
+// takeTurns makes two goroutines take turns with one lock. It returns the times from
+// before the release by one until the other had the lock.
 func (b *bench) takeTurns(ctx context.Context, p process, key string, n int) (took []time.Duration, err error) {
 	type grant struct {
 		held

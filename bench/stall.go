@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// stall measures an acquire that is under way while the server stops answering
-// for half a second: how long after that it returns, and whether it does.
+// stall measures an acquire that is in progress while the server stops answering
+// for half a second: how long after that it returns, and whether it returns.
 func stall(ctx context.Context, b *bench) (*table, error) {
 	const pause = 500 * time.Millisecond
 	all := b.freeContenders()
@@ -43,7 +43,7 @@ func stallOnce(ctx context.Context, b *bench, c contender, key string, pause tim
 	defer p.Close()
 	ctx, cancel := b.limited(ctx, pause)
 	defer cancel()
-	if err := lockOnce(ctx, p, key); err != nil { // connections stand
+	if err := lockOnce(ctx, p, key); err != nil { // connections are open
 		return math.NaN(), err
 	}
 	if err := b.signal(c, syscall.SIGSTOP); err != nil {

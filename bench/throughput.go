@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// work is what goroutines made that lock and unlock.
+// work is the result of goroutines that lock and unlock.
 type work struct {
 	pairs int
 	took  time.Duration
 	hung  int // goroutines that never got a lock that was free
 }
 
-// crowdOfPairs lets goroutines lock and unlock, each a key of its own and under
-// a context of its own.
+// crowdOfPairs makes goroutines lock and unlock, each with its own key and
+// its own context.
 func (b *bench) crowdOfPairs(ctx context.Context, p process, n int, name string) (*work, error) {
 	crowd, cancel := b.limited(ctx, b.slice)
 	defer cancel()
@@ -55,7 +55,7 @@ func (b *bench) crowdOfPairs(ctx context.Context, p process, n int, name string)
 	return &sum, all
 }
 
-// rate is in pairs per second. It says nothing when somebody hung.
+// rate returns pairs per second, or NaN if a goroutine hung.
 func (w *work) rate() float64 {
 	if w.hung > 0 {
 		return math.NaN()

@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// waiters measures what the server computes for one call, by how many wait. It
-// asks the store below the library, so that nothing else happens meanwhile.
+// waiters measures the server's CPU time for one call, by the number of waiters. It
+// calls the store below the library, so that there are no other calls during it.
 func waiters(ctx context.Context, b *bench) (*table, error) {
 	c := leaseholdRueidis()
 	q, err := newQueueMeter(b, c)
@@ -42,7 +42,7 @@ func waiters(ctx context.Context, b *bench) (*table, error) {
 	return t, nil
 }
 
-// queueCalls are what is measured. The target is that of an acquire.
+// queueCalls are the measured calls. The target is for an acquire.
 var queueCalls = [...]struct {
 	name string
 	kind kind
@@ -67,12 +67,12 @@ type queueMeter struct {
 
 const queueKey = "waiters"
 
-// outlast is longer than anything here is measured. Beyond a quarter of an hour
+// outlast is longer than any measurement. Beyond a quarter of an hour
 // a lease takes another path: its counter has to outlive it.
 const outlast = 10 * time.Minute
 
-// window is for how long the one to whom the lock is handed over may take to
-// confirm it: less than what is left of the last lease, as it is for all who use
+// window is how long a waiter that is granted the lock may take to
+// confirm it: less than the rest of the last lease, as for all users of
 // the library.
 const window = 10 * time.Second
 
@@ -147,8 +147,8 @@ func (q *queueMeter) confirm(ctx context.Context) (err error) {
 	return err
 }
 
-// sample makes every call some times and returns the µs of each. The queue is
-// as long after them as before.
+// sample makes every call several times and returns the µs of each. The queue is
+// as long after the calls as before.
 func (q *queueMeter) sample(ctx context.Context, times int) (usec [len(queueCalls)][]float64, err error) {
 	before, err := q.b.load(ctx, q.who)
 	if err != nil {
