@@ -37,7 +37,7 @@ func (p *plan) setDeadline(at int64) {
 	}
 }
 
-// end asks for TERM and KILL at the given times. Earlier times of a call before stay.
+// end schedules TERM and KILL at the given times, unless they are already due earlier.
 func (p *plan) end(term, kill int64) {
 	p.term = sooner(p.term, term)
 	p.kill = sooner(p.kill, kill)
@@ -104,10 +104,10 @@ func (n *notices) due(now int64) bool {
 
 func due(at, now int64) bool { return at != 0 && at <= now }
 
-// later is d after at, without overflow.
+// later returns the time d after at, without overflow.
 func later(at, d int64) int64 { return at + min(d, math.MaxInt64/2-at) }
 
-// sooner is the earlier of two times, either of which may be 0 for never.
+// sooner returns the earlier of two times. Each may be 0 for never.
 func sooner(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return max(a, b)

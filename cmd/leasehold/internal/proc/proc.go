@@ -92,7 +92,7 @@ func (e *StartError) Error() string { return fmt.Sprintf("%s: %v", e.Name, e.Err
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// Code is the exit code a shell would use: 127 if the command was not found,
+// Code returns the exit code that a shell would use: 127 if the command was not found,
 // 126 if it was found and could not be executed.
 func (e *StartError) Code() int {
 	if e.missing {

@@ -45,16 +45,16 @@ const (
 
 // Process is a running command. Its methods may be called by several goroutines.
 type Process struct {
-	pid     int
-	grace   time.Duration
-	told    func(Survivor) // or nil
-	left    func(pid int)  // or nil
-	guard   *os.Process
-	link    *link
-	tty     *terminal
-	signals chan os.Signal
-	listens bool // to signals, which are no caller's
-	typed   bool // owned by supervise: no interrupt was forwarded
+	pid        int
+	grace      time.Duration
+	onSurvivor func(Survivor) // or nil
+	onLeftover func(pid int)  // or nil
+	guard      *os.Process
+	link       *link
+	tty        *terminal
+	signals    chan os.Signal
+	listens    bool // to signals, which are no caller's
+	typed      bool // owned by supervise: no interrupt was forwarded
 
 	reportsDone chan struct{} // closed after the guard's last report
 	done        chan struct{}
@@ -84,7 +84,7 @@ func Start(cmd Command) (*Process, error) {
 		return nil, err
 	}
 	ownChildren.adopt()
-	p := &Process{grace: cmd.Grace, told: cmd.Survivor, left: cmd.Leftover, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
+	p := &Process{grace: cmd.Grace, onSurvivor: cmd.Survivor, onLeftover: cmd.Leftover, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
 	if p.signals == nil {
 		p.signals, p.listens = make(chan os.Signal, 64), true
 	}
@@ -150,13 +150,13 @@ func (cmd *Command) spec() (spec, error) {
 	return s, nil
 }
 
-// hasNUL reports whether no system call could pass one of the texts on.
+// hasNUL reports whether one of the texts has a NUL, which no system call could pass on.
 func hasNUL(all []string) bool {
 	return slices.ContainsFunc(all, func(text string) bool { return strings.Contains(text, fieldEnd) })
 }
 
-// start has a guard, the prepared one if it lives, and waits until it has started the
-// child, or failed to.
+// start takes the prepared guard if it lives, or starts one, and waits until the guard has
+// started the child, or failed to.
 func (p *Process) start(cmd Command, s spec) error {
 	if p.guard, p.link = cmd.Prepared.take(); p.guard == nil {
 		var err error
@@ -175,7 +175,7 @@ func (p *Process) start(cmd Command, s spec) error {
 	_ = p.guard.Kill()
 	reap(p.guard)
 	if err != nil {
-		p.killOrphans() // it may have come to fork the child
+		p.killOrphans() // it may have forked the child already
 		return fmt.Errorf("proc: start the guard: %w", err)
 	}
 	p.tty.started(0, s.Foreground)
@@ -232,7 +232,7 @@ func descriptor(f *os.File, own uintptr) uintptr {
 	return f.Fd()
 }
 
-// Pid is the command's process id, and that of its process group.
+// Pid returns the command's process id, which is also the id of its process group.
 func (p *Process) Pid() int { return p.pid }
 
 // Signal sends sig to the command's process group.
@@ -335,8 +335,8 @@ func (p *Process) survives(pid int, denied bool) {
 	p.mu.Lock()
 	p.stuck = true
 	p.mu.Unlock()
-	if p.told != nil {
-		p.told(Survivor{Pid: pid, UID: userOf(pid), Denied: denied})
+	if p.onSurvivor != nil {
+		p.onSurvivor(Survivor{Pid: pid, UID: userOf(pid), Denied: denied})
 	}
 }
 

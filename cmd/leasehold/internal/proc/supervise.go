@@ -26,8 +26,8 @@ func (p *Process) supervise() {
 			case r.Kind == reportDeadline:
 				p.confirmed(r.At)
 			case r.Kind == reportLeftover:
-				if p.left != nil {
-					p.left(r.Pid)
+				if p.onLeftover != nil {
+					p.onLeftover(r.Pid)
 				}
 			case r.Kind == reportSurvives:
 				p.survives(r.Pid, r.Errno == syscall.EPERM)
@@ -126,7 +126,7 @@ func (p *Process) settle(last report, acted bool) {
 	p.tty.restoreModes()
 }
 
-// finalReport is the report that a dead guard can no longer send.
+// finalReport returns the report that a dead guard can no longer send.
 func (p *Process) finalReport(status syscall.WaitStatus) report {
 	p.mu.Lock()
 	defer p.mu.Unlock()

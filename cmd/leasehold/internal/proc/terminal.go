@@ -17,7 +17,7 @@ type terminal struct {
 	child      int         // the child's
 	given      bool        // the child's group was put in the foreground, and not yet removed
 	wanted     bool        // and is to be there whenever the wrapper is
-	savedModes *term.State // as they were before the child came
+	savedModes *term.State // as they were before the child started
 }
 
 func openTerminal() *terminal {
@@ -74,7 +74,7 @@ func (t *terminal) isForeground() bool {
 // stopped because it needed the terminal is then outdated.
 func (t *terminal) childIsForeground() bool { return t.given && t.holder() == t.child }
 
-// holder is the foreground group, or 0.
+// holder returns the foreground group, or 0.
 func (t *terminal) holder() int {
 	group, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP)
 	if err != nil {

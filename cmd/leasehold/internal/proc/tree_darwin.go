@@ -17,8 +17,8 @@ const deadlyHere = syscall.SIGEMT
 // forwardedHere are the signals that go to the child and are not everywhere.
 func forwardedHere() []os.Signal { return []os.Signal{syscall.SIGINFO, syscall.SIGEMT} }
 
-// anchored reports whether a process group certainly is the child's. After the child was
-// reaped this is unknown, since its orphans are not children of the caller.
+// anchored reports whether a process group certainly is the child's: never, because after the
+// child was reaped this is unknown, since its orphans are not children of the caller.
 func anchored(int) bool { return false }
 
 // childless is false: there is no way to ask.

@@ -187,7 +187,7 @@ func stopSelf() error {
 }
 
 // ignoringTTOU runs f with SIGTTOU blocked: setting the foreground group from the
-// background would stop the process. Blocked and not ignored, because children
+// background would stop the process. It is not ignored, because children
 // inherit ignored signals.
 func ignoringTTOU(f func() error) error {
 	runtime.LockOSThread()

@@ -27,7 +27,7 @@ func Start(Command) (*Process, error) {
 	return nil, fmt.Errorf("proc: running commands on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }
 
-// Pid is 0.
+// Pid returns 0.
 func (*Process) Pid() int { return 0 }
 
 // Signal returns an error.
