@@ -165,7 +165,7 @@ func (w *world) do(a action) {
 		w.begin(m)
 		if a.kind != ask {
 			w.faults--
-			w.doubts(m)
+			w.unconfirmed(m)
 		}
 		if a.kind == askLate {
 			w.net = append(w.net, m)
@@ -179,7 +179,7 @@ func (w *world) do(a action) {
 			w.net = append(w.net, m)
 		}
 		if m.op == hint {
-			w.hear(m)
+			w.deliverHint(m)
 		} else {
 			w.deliver(m, a.kind != unheard)
 		}
@@ -215,8 +215,8 @@ func (w *world) begin(m message) {
 	}
 }
 
-// doubts updates the party after a request without an answer.
-func (w *world) doubts(m message) {
+// unconfirmed updates the party after a request without an answer.
+func (w *world) unconfirmed(m message) {
 	if m.op == breakUp || m.op == resize {
 		return
 	}
@@ -266,7 +266,7 @@ func (a action) String() string {
 	case resize:
 		what = "an operator changes the limit"
 	case hint:
-		what = fmt.Sprintf("%s hears %s", id(m.lease), hintNames[m.hint.Kind])
+		what = fmt.Sprintf("%s receives %s", id(m.lease), hintNames[m.hint.Kind])
 	}
 	switch a.kind {
 	case askLost:

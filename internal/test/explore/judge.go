@@ -22,7 +22,7 @@ func (w *world) judgeStore(m message, c *Call, was []string, waited bool) {
 	w.levels(m)
 	// A renewal changes no wait: the waiters already have the time at which they ask.
 	if alive := c.Reply.State == driver.Granted && slices.Contains(was, id(m.lease)); c.Err == nil && (!alive || m.op == downgrade) {
-		w.judgeDoor(m, c)
+		w.judgeHead(m, c)
 	}
 }
 
@@ -60,7 +60,7 @@ func (w *world) attend(m message, c *Call, waited bool) {
 	if p.phase == idle {
 		return // no party waits for it
 	}
-	if state := c.Reply.State; state != driver.Queued && state != driver.Granted && w.patience(p) <= w.now {
+	if state := c.Reply.State; state != driver.Queued && state != driver.Granted && w.placeUntil(p) <= w.now {
 		p.arrival, p.place = 0, 0
 	}
 	switch c.Reply.State {
@@ -124,7 +124,7 @@ func (w *world) judgeEntry(in *room.Party, m message) {
 	}
 	for who := range w.parties {
 		other := &w.parties[who]
-		if who == int(l.who) || other.arrival == 0 || w.patience(other) <= w.now || w.isInside(who) {
+		if who == int(l.who) || other.arrival == 0 || w.placeUntil(other) <= w.now || w.isInside(who) {
 			continue
 		}
 		if w.mustPass(in, w.parties[l.who].arrival, other, who) {
@@ -142,8 +142,8 @@ func (w *world) isInside(who int) bool {
 	return slices.ContainsFunc(w.record.Inside, func(p room.Party) bool { return p.ID == id(w.mine(who)) })
 }
 
-// patience returns until when a waiting party may rely on its place.
-func (w *world) patience(p *party) int64 {
+// placeUntil returns until when a waiting party may rely on its place.
+func (w *world) placeUntil(p *party) int64 {
 	if p.owed > 0 {
 		return min(p.place, p.owed)
 	}
@@ -173,8 +173,8 @@ func (w *world) mustPass(in *room.Party, arrived int, other *party, who int) boo
 	return arrived == 0 || other.arrival < arrived
 }
 
-// judgeDoor checks that the head of the queue is granted the lock, or called, if possible.
-func (w *world) judgeDoor(m message, c *Call) {
+// judgeHead checks that the head of the queue is granted the lock, or called, if possible.
+func (w *world) judgeHead(m message, c *Call) {
 	if len(w.record.Queue) == 0 {
 		return
 	}
@@ -188,9 +188,9 @@ func (w *world) judgeDoor(m message, c *Call) {
 	switch called := w.record.Head == head.ID && w.record.When <= w.ms(); {
 	case called && head.Policy == driver.Barging:
 	case head.Policy != driver.Barging:
-		w.fail("%s waits before an open door", head.ID)
+		w.fail("%s waits for a free lock", head.ID)
 	default:
-		w.fail("%s waits before an open door, and was not called", head.ID)
+		w.fail("%s waits for a free lock, and was not called", head.ID)
 	}
 }
 
@@ -313,7 +313,7 @@ func (w *world) compatible(a, b int) bool {
 func (w *world) checkPlaces() {
 	for who := range w.parties {
 		p := &w.parties[who]
-		if p.place == 0 || w.patience(p) <= w.now || p.broken {
+		if p.place == 0 || w.placeUntil(p) <= w.now || p.broken {
 			continue
 		}
 		name := id(w.mine(who))

@@ -43,11 +43,11 @@ const (
 	drift     = 0.01
 )
 
-// hears is the address of requests that listen for hints; the address of the party replaces it.
-const hears = "*"
+// listens is the address of requests that listen for hints; the address of the party replaces it.
+const listens = "*"
 
 func exclusive(options ...func(*driver.Request)) driver.Request {
-	req := driver.Request{TTL: leaseTTL, TicketTTL: ticketTTL, ConfirmWindow: window, HintAddress: hears, Since: time.UnixMilli(1_700_000_000_000)}
+	req := driver.Request{TTL: leaseTTL, TicketTTL: ticketTTL, ConfirmWindow: window, HintAddress: listens, Since: time.UnixMilli(1_700_000_000_000)}
 	for _, o := range options {
 		o(&req)
 	}
@@ -80,8 +80,8 @@ func ahead(us int64) func(*driver.Request) {
 	return func(req *driver.Request) { req.MinToken = epoch + us }
 }
 
-// alike returns the same list n times, for n parties.
-func alike(n int, k ...driver.Request) (all [][]driver.Request) {
+// repeated returns the same list n times, for n parties.
+func repeated(n int, k ...driver.Request) (all [][]driver.Request) {
 	for range n {
 		all = append(all, k)
 	}
@@ -90,12 +90,12 @@ func alike(n int, k ...driver.Request) (all [][]driver.Request) {
 
 // Scenarios are all scenarios that are explored.
 var Scenarios = []Scenario{
-	{Name: "mutex of two", Parties: alike(2, exclusive()), Attempts: 2, Faults: 2, Depth: 6, Deep: 9, Short: 4},
-	{Name: "mutex of three", Parties: alike(3, exclusive()), Attempts: 1, Faults: 1, Depth: 7, Deep: 9, Short: 4},
+	{Name: "mutex of two", Parties: repeated(2, exclusive()), Attempts: 2, Faults: 2, Depth: 6, Deep: 9, Short: 4},
+	{Name: "mutex of three", Parties: repeated(3, exclusive()), Attempts: 1, Faults: 1, Depth: 7, Deep: 9, Short: 4},
 	{Name: "tries", Parties: [][]driver.Request{{exclusive()}, {exclusive(try)}, {exclusive(try)}}, Attempts: 2, Faults: 1, Depth: 6, Deep: 8, Short: 4},
 	{Name: "waiters without an address", Parties: [][]driver.Request{{exclusive()}, {exclusive(deaf)}, {exclusive(deaf)}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
-	{Name: "broken and delayed", Parties: alike(2, exclusive(slow)), Attempts: 2, Faults: 1, Breaks: true, Depth: 6, Deep: 8, Short: 4},
-	{Name: "kept closed", Parties: alike(2, exclusive()), Attempts: 2, Faults: 1, Keeps: true, Depth: 7, Deep: 9, Short: 4},
+	{Name: "broken and delayed", Parties: repeated(2, exclusive(slow)), Attempts: 2, Faults: 1, Breaks: true, Depth: 6, Deep: 8, Short: 4},
+	{Name: "kept closed", Parties: repeated(2, exclusive()), Attempts: 2, Faults: 1, Keeps: true, Depth: 7, Deep: 9, Short: 4},
 	{Name: "readers and a writer", Parties: [][]driver.Request{{exclusive()}, {shared()}, {shared()}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
 	{Name: "writers first", Parties: [][]driver.Request{{exclusive(policy(driver.WritersFirst))}, {shared(policy(driver.WritersFirst))}, {shared(policy(driver.WritersFirst))}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
 	{Name: "readers first", Parties: [][]driver.Request{{exclusive(policy(driver.ReadersFirst))}, {exclusive(policy(driver.ReadersFirst))}, {shared(policy(driver.ReadersFirst))}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
@@ -105,8 +105,8 @@ var Scenarios = []Scenario{
 	{Name: "re-entry", Parties: [][]driver.Request{{exclusive(owner("o"))}, {exclusive(owner("o"))}, {exclusive(), shared(owner("o"))}}, Attempts: 1, Faults: 1, Depth: 6, Deep: 8, Short: 4},
 	{Name: "re-entry and downgrades", Parties: [][]driver.Request{{exclusive(owner("o"))}, {exclusive(owner("o"))}}, Attempts: 2, Faults: 1, Downgrades: true, Depth: 7, Deep: 9, Short: 4},
 	{Name: "places", Parties: [][]driver.Request{{shared(places(1, 2))}, {shared(places(2, 2))}, {shared(places(1, 2)), exclusive()}}, Attempts: 1, Faults: 1, Depth: 5, Deep: 7, Short: 3},
-	{Name: "resized places", Parties: alike(2, shared(places(2, 3))), Attempts: 2, Faults: 0, Resize: 1, Depth: 7, Deep: 10, Short: 4},
-	{Name: "visits", Parties: alike(2, exclusive()), Attempts: 1, Faults: 3, Visits: true, Narrow: true, Depth: 5, Deep: 7, Short: 4},
-	{Name: "doubled requests", Parties: alike(2, exclusive()), Attempts: 1, Faults: 2, Doubles: true, Depth: 6, Deep: 8, Short: 4},
+	{Name: "resized places", Parties: repeated(2, shared(places(2, 3))), Attempts: 2, Faults: 0, Resize: 1, Depth: 7, Deep: 10, Short: 4},
+	{Name: "visits", Parties: repeated(2, exclusive()), Attempts: 1, Faults: 3, Visits: true, Narrow: true, Depth: 5, Deep: 7, Short: 4},
+	{Name: "doubled requests", Parties: repeated(2, exclusive()), Attempts: 1, Faults: 2, Doubles: true, Depth: 6, Deep: 8, Short: 4},
 	{Name: "raised tokens", Parties: [][]driver.Request{{exclusive(), exclusive(ahead(5_000_000))}, {exclusive()}}, Attempts: 2, Faults: 1, Raises: true, Depth: 5, Deep: 7, Short: 3},
 }

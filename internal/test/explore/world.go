@@ -40,7 +40,7 @@ type world struct {
 	closed  int64 // µs; a release keeps the room closed at least until then
 	wrong   string
 
-	noting bool // calls and text are recorded
+	noting bool // calls and text are kept
 	calls  []Call
 	text   []string
 }
@@ -275,7 +275,7 @@ func (w *world) deliver(m message, answered bool) {
 	w.judgeStore(m, &c, was, waited)
 	w.wake(c.Wakes)
 	if answered {
-		w.tell(m, &c)
+		w.deliverAnswer(m, &c)
 	}
 }
 
@@ -315,8 +315,8 @@ func (w *world) wake(wakes []room.Wake) {
 	}
 }
 
-// hear delivers a hint to a party, which handles it like the engine.
-func (w *world) hear(m message) {
+// deliverHint delivers a hint to a party, which handles it like the engine.
+func (w *world) deliverHint(m message) {
 	p := &w.parties[m.lease.who]
 	if m.lease != w.mine(int(m.lease.who)) {
 		return
@@ -332,12 +332,12 @@ func (w *world) hear(m message) {
 	}
 	until := m.hint.Clock.Microseconds() - p.lag + timing.Life(m.hint.ConfirmWindow, drift).Microseconds()
 	if until > w.now {
-		w.believe(p, m.hint.Token, until)
+		w.setHolding(p, m.hint.Token, until)
 	}
 }
 
-// believe records that a party holds the lock until the given time.
-func (w *world) believe(p *party, token, until int64) {
+// setHolding records that a party holds the lock until the given time.
+func (w *world) setHolding(p *party, token, until int64) {
 	if p.told && p.token != token && !w.Raises {
 		w.fail("the token of a lease was %d, and is %d now", p.token, token)
 	}
@@ -347,8 +347,8 @@ func (w *world) believe(p *party, token, until int64) {
 	p.told, p.token, p.until = true, token, max(p.until, until)
 }
 
-// tell delivers an answer to a party.
-func (w *world) tell(m message, c *Call) {
+// deliverAnswer delivers an answer to a party.
+func (w *world) deliverAnswer(m message, c *Call) {
 	if m.op == breakUp || m.op == resize {
 		if m.op == resize && c.Err == nil && c.Reply.State == driver.Resized {
 			w.limit = w.Resize
@@ -380,7 +380,7 @@ func (w *world) tell(m message, c *Call) {
 	case m.op == downgrade:
 		p.phase = idle
 	case state == driver.Granted && life > w.now && (p.phase != holding || m.op != acquire || w.Visits):
-		w.believe(p, c.Reply.Token, life)
+		w.setHolding(p, c.Reply.Token, life)
 		w.note(p, m)
 	case state == driver.Queued && p.phase != holding:
 		p.phase = waiting
@@ -484,5 +484,5 @@ func (c *Call) say() string {
 
 var (
 	stateNames = [...]string{"gone", "busy", "queued", "granted", "released", "left", "resized"}
-	hintNames  = [...]string{"to ask", "that it is granted", "that it is broken", "that hints were lost"}
+	hintNames  = [...]string{"a hint to ask", "the hint granted", "the hint broken", "the hint that hints were lost"}
 )
