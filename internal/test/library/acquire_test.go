@@ -30,7 +30,7 @@ func TestLock_ContextThatHasEndedAsksNothing(t *testing.T) {
 	})
 }
 
-// What a lost answer costs the store does not depend on the life of the lease.
+// TestLock_HR_D8_IdOfALostAnswerIsForbiddenForAMinute: the time does not depend on the TTL.
 func TestLock_HR_D8_IdOfALostAnswerIsForbiddenForAMinute(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 24 * time.Hour} {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
@@ -45,7 +45,7 @@ func TestLock_HR_D8_IdOfALostAnswerIsForbiddenForAMinute(t *testing.T) {
 	}
 }
 
-// noQueue is a store that says Busy where others queue.
+// noQueue is a store without a queue: it refuses requests for a lock that is held.
 type noQueue struct{ driver.Driver }
 
 func (d noQueue) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
@@ -101,7 +101,7 @@ func TestStats_WaitingCountsThoseThatHaveBeenToldToWait(t *testing.T) {
 			first, second := <-got, <-got
 			want(0, 2)
 
-			// What the store has not answered does not count.
+			// A request that the store has not answered does not count.
 			d.on(acquire, 0, hangs)
 			go func() { _, _ = c.Mutex("other").Lock(ctx) }()
 			asks, stop := context.WithCancel(t.Context())

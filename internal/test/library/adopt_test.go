@@ -91,10 +91,10 @@ func TestAdopt_HR_F13_RefusesWhatIsNotThere(t *testing.T) {
 			adopt("other", id, leasehold.ErrInvalid)
 		}
 		if n := d.count(renew) - before; n > 0 {
-			t.Errorf("the store was asked for what can be no id %d times", n)
+			t.Errorf("%d requests to the store with an invalid id", n)
 		}
 		for _, key := range []string{"expired", "released", "never", "k"} {
-			wantFree(t, store, key) // nothing was created
+			wantFree(t, store, key) // the attempt created no record
 		}
 		if other.State() != leasehold.Held {
 			t.Errorf("another's lease is %v", other.State())
@@ -152,7 +152,7 @@ func TestBreak_HR_F13_WithoutAReasonTellsWhoDidIt(t *testing.T) {
 			err = l.Release()
 			wantErr(t, err, leasehold.ErrBroken)
 			if !strings.Contains(err.Error(), "by "+name[:len("operator-3")]) {
-				t.Errorf("%v does not tell who broke it", err)
+				t.Errorf("%v does not name the operator", err)
 			}
 			noErr(t, c.Close())
 		}
@@ -200,7 +200,8 @@ func TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers(t *testing.T) {
 	}
 }
 
-// Whoever has taken a lease over is its holder, whose next write a fence lets pass.
+// TestAdopt_HR_F13_F14_IsTheSameHolderForAFence: after an adoption the lease has the same owner,
+// so a fence accepts the next write.
 func TestAdopt_HR_F13_F14_IsTheSameHolderForAFence(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithName("host:100"))
@@ -239,17 +240,17 @@ func TestAdopt_HR_F13_F14_IsTheSameHolderForAFence(t *testing.T) {
 			}
 			giveBack(t, l)
 			if got := told.acq[len(told.acq)-1].Owner; got != before.Owner() {
-				t.Errorf("%s: an observer is told of the grant to %q, and the store shows %q", key, got, before.Owner())
+				t.Errorf("%s: the observer got owner %q with the grant, and the store shows %q", key, got, before.Owner())
 			}
 			if got := told.ended[len(told.ended)-1].Owner; got != before.Owner() {
-				t.Errorf("%s: an observer is told of the end by %q, and the store shows %q", key, got, before.Owner())
+				t.Errorf("%s: the observer got owner %q with the end, and the store shows %q", key, got, before.Owner())
 			}
 			wantFree(t, store, key)
 		}
 	})
 }
 
-// blind is a store into which nobody can look.
+// blind is a store without inspection.
 type blind struct{ driver.Driver }
 
 func TestAdopt_HR_F14_HasItsOwnNameWhereTheStoreShowsNone(t *testing.T) {
@@ -319,8 +320,8 @@ func TestDetach_RefusesWhatItCannotLeave(t *testing.T) {
 	})
 }
 
-// What was looked at before the store is asked stays so until it has answered: a
-// lease that has been left must not be ended by who re-entered meanwhile.
+// TestDetach_HR_A4_NobodyReentersMeanwhile: Detach checks the lease before it asks the store. A
+// call that re-enters before the answer must not end the detached lease.
 func TestDetach_HR_A4_NobodyReentersMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
@@ -384,8 +385,8 @@ func TestAdopt_OfATicketLeavesItsWaiter(t *testing.T) {
 	})
 }
 
-// A request of whoever took the lock is still on its way when it is released by
-// whoever took the lease over.
+// TestAdopt_HR_A2_WhatComesLateLocksForNobody: a request of the process that took the lock
+// arrives after the process that adopted the lease has released it.
 func TestAdopt_HR_A2_WhatComesLateLocksForNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, d := open(t, store, leasehold.WithTTL(ttl))

@@ -107,7 +107,7 @@ func TestLease_ContextThatIsAskedForLateTellsTheSame(t *testing.T) {
 	}
 }
 
-// nosy is a context that has somebody look around while it is looked at.
+// nosy is a context that calls look in its method Done.
 type nosy struct {
 	context.Context
 	look func()
@@ -121,8 +121,8 @@ func (n *nosy) Done() <-chan struct{} {
 	return n.Context.Done()
 }
 
-// The same in steps: a second one asks while the first is being served, whose parent is
-// then looked at.
+// TestLease_ContextIsOneIfItIsAskedForWhileItIsMade is the same in steps: a second call asks for
+// the context while the first call is in the parent's Done.
 func TestLease_ContextIsOneIfItIsAskedForWhileItIsMade(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)

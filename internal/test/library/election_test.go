@@ -58,7 +58,7 @@ func TestElection_HR_A10_IsNotEnteredUnderItsOwnLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store)
 		never := func(context.Context, *leasehold.Lease) error {
-			t.Error("leads beside the leader")
+			t.Error("there are two leaders")
 			return nil
 		}
 		err := c.Election("k", "").Lead(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
@@ -96,8 +96,8 @@ func TestElection_HR_A11_LeaderThatPanicsOrExitsLeadsNoMore(t *testing.T) {
 	}
 }
 
-// An error of the leader's function is returned, also if its term ended meanwhile;
-// that its context ended is none.
+// TestElection_ErrorOfTheFunctionIsNeverDropped: Lead returns an error of the function, also if
+// the term ended before it. The end of the function's context does not count as an error.
 func TestElection_ErrorOfTheFunctionIsNeverDropped(t *testing.T) {
 	disk := errors.New("disk full")
 	for name, row := range map[string]struct {
@@ -133,7 +133,7 @@ func TestElection_ErrorOfTheFunctionIsNeverDropped(t *testing.T) {
 	}
 }
 
-// glanced is a store whose whole picture is not to be asked for.
+// glanced is a store that fails if its waiters are asked for, too.
 type glanced struct{ *memdriver.Driver }
 
 func (glanced) Inspect(context.Context, string) (driver.Snapshot, error) {

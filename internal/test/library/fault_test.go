@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// verb is what is asked of a driver.
+// verb is a kind of request to a driver.
 type verb string
 
 const (
@@ -23,13 +23,13 @@ const (
 	release verb = "release"
 )
 
-// fault is what happens to one request.
+// fault describes the failure of one request.
 type fault struct {
 	skip  bool          // the store does not do it
 	delay time.Duration // before the store does it
 	late  time.Duration // before the answer arrives
 	hang  bool          // no answer until the caller's context ends
-	err   error         // the answer, whatever the store did
+	err   error         // the answer, also if the store did it
 	gate  chan struct{} // the answer waits for it
 	// stray is how much later the store does it after the caller gave up.
 	stray time.Duration
@@ -38,10 +38,10 @@ type fault struct {
 var errReplyLost = errors.New("connection reset")
 
 var (
-	hangs   = fault{skip: true, hang: true}             // the store stands still
+	hangs   = fault{skip: true, hang: true}             // the store hangs
 	silent  = fault{hang: true}                         // done, and never answered
 	loses   = fault{err: errReplyLost}                  // done, and the reply is lost
-	fails   = fault{skip: true, err: errReplyLost}      // not done, but who can know
+	fails   = fault{skip: true, err: errReplyLost}      // not done, but the client cannot see that
 	refuses = fault{skip: true, err: errStoreIsLoading} // certainly not done
 )
 
@@ -52,7 +52,7 @@ type call struct {
 	verb   verb
 	key    string
 	at     time.Time
-	budget time.Duration // until the context's deadline; 0 is none
+	budget time.Duration // until the context's deadline; 0 without a deadline
 	ref    driver.Ref
 	req    driver.Request
 }
@@ -65,8 +65,8 @@ type script struct {
 	fault fault
 }
 
-// faultDriver does to the requests of one client what networks and stores do.
-// Several may stand before one store, which outlives them.
+// faultDriver applies faults to the requests of one client. Several clients may share a store,
+// which outlives them.
 type faultDriver struct {
 	store *memdriver.Driver
 
@@ -116,7 +116,7 @@ func (d *faultDriver) seen(v verb) []call {
 
 func (d *faultDriver) count(v verb) int { return len(d.seen(v)) }
 
-// take notes a request and returns what happens to it.
+// take records a request and returns its fault.
 func (d *faultDriver) take(ctx context.Context, c call) fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -198,7 +198,7 @@ func (d *faultDriver) Release(ctx context.Context, ref driver.Ref) (driver.Reply
 	return d.suffer(ctx, release, f, func(ctx context.Context) (driver.Reply, error) { return d.store.Release(ctx, ref) })
 }
 
-// Renew treats each ref by itself: one that hangs delays no other.
+// Renew handles each ref on its own: a ref that hangs does not delay the next.
 func (d *faultDriver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	var tell sync.Mutex
 	var slow sync.WaitGroup
@@ -239,7 +239,7 @@ func (d *faultDriver) List(ctx context.Context, prefix, cursor string) ([]string
 	return d.store.List(ctx, prefix, cursor)
 }
 
-// Close leaves the store to others.
+// Close leaves the store open: other clients may use it.
 func (d *faultDriver) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -296,7 +296,7 @@ func wantErr(t *testing.T, err error, wants ...error) {
 	}
 }
 
-// wantFree checks that nobody is inside or waits.
+// wantFree checks that the key has no holders and no waiters.
 func wantFree(t *testing.T, store *memdriver.Driver, key string) {
 	t.Helper()
 	snap, err := store.Inspect(context.Background(), key)

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// said is what was logged.
+// said collects the log.
 type said struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,8 +40,7 @@ func (s *said) about(key string) []string {
 	return lines
 }
 
-// overheard is a client of leases that are renewed every 20 ms, what it logs, and
-// its store.
+// overheard returns a client whose leases are renewed every 20 ms, its log, and its store.
 func overheard(t *testing.T) (*leasehold.Client, *said, *memdriver.Driver) {
 	t.Helper()
 	store, log := memdriver.New(), new(said)
@@ -56,12 +55,12 @@ func overheard(t *testing.T) (*leasehold.Client, *said, *memdriver.Driver) {
 	return c, log, store
 }
 
-// collect lets the garbage be collected until ok.
+// collect runs the garbage collector until ok returns true.
 func collect(t *testing.T, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); runtime.GC() {
 		if time.Now().After(end) {
-			t.Fatal("it did not come to that")
+			t.Fatal("the condition did not become true within a minute")
 		}
 	}
 }
@@ -117,7 +116,7 @@ func TestLease_HR_F16_ForgottenOneIsToldOfOnceWithWhereItWasTaken(t *testing.T) 
 	renewed := c.Stats().Renewed
 	collect(t, func() bool { return c.Stats().Renewed > renewed+20 })
 	if n := len(log.about("mutex")); n != 1 {
-		t.Errorf("told of %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 }
 
@@ -161,7 +160,8 @@ func TestLease_HR_F16_NoneThatCanBeReachedIsToldOf(t *testing.T) {
 	giveBack(t, kept)
 }
 
-// What a lease holds on to must not grow by being watched.
+// TestLease_HR_F16_ForgottenOneEndsWithItsContext: the watch for forgotten leases must not keep a
+// lease alive.
 func TestLease_HR_F16_ForgottenOneEndsWithItsContext(t *testing.T) {
 	c, log, store := overheard(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,7 @@ import (
 
 // The lock handed over by the store, and the bounds of waits.
 
-// handOver has b wait for what a holds, releases it at once, and returns b's
+// handOver lets b wait for a lock of another client, releases the lock at once, and returns b's
 // lease and the time of the grant.
 func handOver(t *testing.T, store *memdriver.Driver, b *leasehold.Client, waiting time.Duration) (*leasehold.Lease, time.Time) {
 	t.Helper()
@@ -35,7 +35,7 @@ func handOver(t *testing.T, store *memdriver.Driver, b *leasehold.Client, waitin
 	return <-got, granted
 }
 
-// deliver sets what happens to the hints of a driver.
+// deliver sets the function that delivers the hints of a driver.
 func (d *faultDriver) deliver(f func(driver.Hint, func(driver.Hint))) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,7 +181,8 @@ func TestMaxWait_HR_D6_IsOneBoundForSeveralLocks(t *testing.T) {
 	}
 }
 
-// Its ticket is not there any more, so it asks anew when the store goes away.
+// TestLock_P8_WaitThatEndsWhileItAsksAnewIsNotHeld: the ticket has expired, and the store fails
+// when the waiter asks for a new ticket.
 func TestLock_P8_WaitThatEndsWhileItAsksAnewIsNotHeld(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
@@ -204,7 +205,7 @@ func TestLock_P8_WaitThatEndsWhileItAsksAnewIsNotHeld(t *testing.T) {
 				}
 				d.heal()
 				cancel()
-				time.Sleep(time.Minute) // what is left is undone
+				time.Sleep(time.Minute) // until the ticket is undone
 			}
 		}
 		d.on(acquire, 2, fails) // it is queued in the end

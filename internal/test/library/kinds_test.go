@@ -150,8 +150,7 @@ func TestBreak_IsKnownAtOnceInTheSameProcess(t *testing.T) {
 
 // A lease that becomes less than it was.
 
-// writer returns the lease of a writer, and what stands before the store from
-// then on.
+// writer returns a client, the lease of a writer, and the fault driver of the client.
 func writer(t *testing.T, store *memdriver.Driver) (*leasehold.Client, *leasehold.Lease, *faultDriver) {
 	t.Helper()
 	c, d := open(t, store, leasehold.WithTTL(ttl))
@@ -177,7 +176,7 @@ func TestDowngrade_HR_A3_OfUnknownOutcomeLeavesAReader(t *testing.T) {
 			"write": c.RWMutex("k").TryLock, "mutex": c.Mutex("k").TryLock,
 		} {
 			if _, err := take(w.Context()); !errors.Is(err, leasehold.ErrMismatch) {
-				t.Errorf("%s beside a reader: %v", name, err)
+				t.Errorf("%s together with a reader: %v", name, err)
 			}
 		}
 		inner := must(t)(c.RWMutex("k").TryRLock(w.Context()))
@@ -230,8 +229,8 @@ func TestDowngrade_HR_A3_AndDetachExcludeEachOther(t *testing.T) {
 	})
 }
 
-// TestAll_ReleaseTakesOneTimeout, whatever the number of locks, also of a call that fails at
-// the last of them.
+// TestAll_ReleaseTakesOneTimeout: the number of locks does not matter, nor whether the call fails
+// at the last of them.
 func TestAll_ReleaseTakesOneTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(time.Hour), leasehold.WithReleaseTimeout(5*time.Second))

@@ -89,7 +89,7 @@ func TestLease_StoppedProcessEndsTheContextAtTheNextRenewal(t *testing.T) {
 		l := lock(t, c, "k")
 		clock.Advance(ttl)
 		start := time.Now()
-		<-l.Context().Done() // nobody looks
+		<-l.Context().Done() // no call looks at the clock
 		if got := time.Since(start); got > ttl/3 {
 			t.Errorf("the context ended %v after the machine woke", got)
 		}

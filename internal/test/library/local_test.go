@@ -20,8 +20,8 @@ import (
 
 // The lock handed on inside the process.
 
-// calls are Locks of one key under way, in the order in which they came, and what came
-// of them.
+// calls collects the outcomes of concurrent Locks of one key. They are numbered in the order of
+// the calls.
 type calls struct {
 	t   *testing.T
 	got chan answer
@@ -35,7 +35,7 @@ type answer struct {
 
 func newCalls(t *testing.T) *calls { return &calls{t, make(chan answer, 1000)} }
 
-// begin has a call stand in its line.
+// begin starts a call and waits until it is queued.
 func (c *calls) begin(ctx context.Context, i int, m *leasehold.Mutex) {
 	go func() {
 		l, err := m.Lock(ctx)
@@ -60,7 +60,7 @@ func (c *calls) next() answer {
 	case a := <-c.got:
 		return a
 	case <-time.After(time.Hour):
-		c.t.Fatal("nobody is served")
+		c.t.Fatal("no call is served")
 		return answer{}
 	}
 }
@@ -75,13 +75,13 @@ func (c *calls) served(i int) *leasehold.Lease {
 	return a.lease
 }
 
-// none checks that nobody is served now.
+// none checks that no call has an outcome now.
 func (c *calls) none() {
 	c.t.Helper()
 	synctest.Wait()
 	select {
 	case a := <-c.got:
-		c.t.Fatalf("call %d has an outcome: %v", a.i, a.err)
+		c.t.Fatalf("call %d has an outcome already: %v", a.i, a.err)
 	default:
 	}
 }
@@ -168,7 +168,8 @@ func TestLocal_ProcessesTakeTurns(t *testing.T) {
 	})
 }
 
-// What a process has reserved and not used when it dies is used by nobody.
+// TestLocal_TokensRiseOverADeath: tokens that a process has reserved and not used when it dies
+// are never used.
 func TestLocal_TokensRiseOverADeath(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
@@ -200,7 +201,8 @@ func TestLocal_TokensRiseOverADeath(t *testing.T) {
 	})
 }
 
-// The lease of a turn is renewed whoever has it, and lost in time if it is not.
+// TestLocal_RenewalFollowsTheLease: the lease is renewed after each local handover, and lost in
+// time if the renewals fail.
 func TestLocal_RenewalFollowsTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(1000), leasehold.WithTTL(ttl))
@@ -258,7 +260,7 @@ func TestLocal_ContextEndsInTheLine(t *testing.T) {
 				t.Errorf("call %d: %+v, want place %d behind %s", a.i, held, position, owner)
 			}
 		}
-		gone(0, 1, "api") // the one that asked for all
+		gone(0, 1, "api") // this call requested the lease that all share
 		gone(2, 2, "api")
 		giveBack(t, foreign)
 		l := all.served(1)
@@ -333,7 +335,7 @@ func TestLocal_TryIsRefusedHere(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if d.count(acquire) != asked {
-			t.Error("the store was asked for what is held here")
+			t.Error("the store was asked for a lock that this client holds")
 		}
 		giveBack(t, l)
 		l = lock(t, c, "k")
@@ -432,7 +434,8 @@ func TestLocal_EndsOfATurn(t *testing.T) {
 	})
 }
 
-// Only what is alike stands in one line, and what has rules of its own in none.
+// TestLocal_WhoSharesALine: only calls with the same options share a queue, and some options
+// exclude a call from local queues.
 func TestLocal_WhoSharesALine(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		for i, row := range []struct {
@@ -537,7 +540,8 @@ func TestLocal_ObserversSeeEveryGrant(t *testing.T) {
 	})
 }
 
-// Nothing is passed on with a store that mints no tokens, or does not raise them.
+// TestLocal_StoreWithoutTokens: leases are not passed on if the store mints no tokens, or does
+// not raise them.
 func TestLocal_StoreWithoutTokens(t *testing.T) {
 	for name, given := range map[string]int64{"none": 0, "not raised": 7} {
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
@@ -569,7 +573,8 @@ func TestLocal_StoreWithoutTokens(t *testing.T) {
 	}
 }
 
-// What is pinned by a transaction is not passed on behind the store's back.
+// TestLocal_PinnedLeaseGoesBackToTheStore: a lease that a transaction has pinned is not passed on
+// without a request to the store.
 func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
@@ -581,7 +586,7 @@ func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 		}
 		l := all.served(1)
 		if l.ID() != first.ID() || pinning.Keep(first) {
-			t.Error("the lease was not passed on, or is kept for who had it")
+			t.Error("the lease was not passed on, or is still pinned for its first holder")
 		}
 		giveBack(t, l)
 		pinned := all.served(2)
@@ -600,13 +605,13 @@ func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 		}
 		giveBack(t, next)
 		if last := all.served(4); last.ID() != next.ID() {
-			t.Error("the next turn is none")
+			t.Error("the next lease was not passed on")
 		} else {
 			giveBack(t, last)
 		}
 		wantFree(t, store, "k")
 
-		// A lease that is lost or detached is never passed on: the store knows of it.
+		// A lease that is lost or detached is never passed on.
 		for end, do := range map[string]func(*leasehold.Lease){
 			"lost": func(l *leasehold.Lease) {
 				d.on(renew, 0, hangs)
@@ -632,8 +637,8 @@ func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 	})
 }
 
-// TestLocal_L8_ARefillThatFindsNoLeaseEndsIt: the holder is told at once that the
-// store does not have it any more, also if a transaction has pinned it.
+// TestLocal_L8_ARefillThatFindsNoLeaseEndsIt: the lease of the holder ends at once if the refill
+// of tokens finds that the store has lost it, also if a transaction has pinned it.
 func TestLocal_L8_ARefillThatFindsNoLeaseEndsIt(t *testing.T) {
 	for name, pin := range map[string]bool{"pinned": true, "not pinned": false} {
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
@@ -654,7 +659,7 @@ func TestLocal_L8_ARefillThatFindsNoLeaseEndsIt(t *testing.T) {
 			start := time.Now()
 			<-l.Context().Done()
 			if passed := time.Since(start); passed > way {
-				t.Errorf("told after %v, and the store after %v", passed, way)
+				t.Errorf("the lease ended after %v, and the store answered after %v", passed, way)
 			}
 			wantErr(t, context.Cause(l.Context()), leasehold.ErrLost)
 			next := all.served(1)
@@ -832,7 +837,7 @@ func TestLocal_StoreThatDoesNotConfirmCostsASecond(t *testing.T) {
 	})
 }
 
-// TestLocal_PositionsAreThoseOfTheLine, whoever left it before.
+// TestLocal_PositionsAreThoseOfTheLine: calls that have left the queue are not counted.
 func TestLocal_PositionsAreThoseOfTheLine(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithLocalHandover(1000))
@@ -904,7 +909,7 @@ func TestLocal_StoreIsAway(t *testing.T) {
 		_, err := c.Mutex("k").Lock(ctx)
 		wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
 		if errors.Is(err, leasehold.ErrHeld) {
-			t.Errorf("%v, and nobody knows", err)
+			t.Errorf("%v, want an unknown outcome", err)
 		}
 		for range 3 {
 			wantErr(t, all.next().err, leasehold.ErrUnknown)
@@ -955,7 +960,7 @@ func TestLocal_AHandoverThatIsNotConfirmedIsUnknown(t *testing.T) {
 				a := all.next()
 				wantErr(t, a.err, leasehold.ErrUnknown)
 				if errors.Is(a.err, leasehold.ErrUnavailable) {
-					t.Errorf("call %d: %v says that certainly nothing was done", a.i, a.err)
+					t.Errorf("call %d: %v excludes that the store did it", a.i, a.err)
 				}
 			}
 			d.heal()
@@ -987,7 +992,8 @@ func TestLocal_WaitThatEndsBetweenTurnsSaysHeld(t *testing.T) {
 	})
 }
 
-// Whoever comes late to a store that is away waits for it as long as others do.
+// TestLocal_OutageCountsForEach: WithMaxOutage applies to each call from its own start, also to a
+// call that starts during the outage.
 func TestLocal_OutageCountsForEach(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// diary writes down in words what an observer is told.
+// diary records the calls of an observer as lines of text.
 type diary struct {
 	mu    sync.Mutex
 	lines []string
@@ -30,7 +30,7 @@ func (d *diary) note(format string, args ...any) {
 	d.lines = append(d.lines, fmt.Sprintf(format, args...))
 }
 
-// take returns what was written since it was last called.
+// take returns the lines since the last call, and forgets them.
 func (d *diary) take() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +73,7 @@ func (d *diary) observer() leasehold.Observer {
 	}
 }
 
-// observed opens a client whose locks are written down.
+// observed opens a client whose observer is a diary.
 func observed(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) (*leasehold.Client, *faultDriver, *diary) {
 	t.Helper()
 	d := &diary{}
@@ -90,7 +90,7 @@ func TestObserver_IsToldOfTheWholeLifeOfALease(t *testing.T) {
 		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "renewed: confirmed",
 			"ended: released after "+(ttl/3+time.Second).String(), "released: confirmed")
 		if got := d.acq[0]; got.ID != l.ID() || got.Token != l.Token() || d.ended[0].Token != l.Token() {
-			t.Errorf("told of %+v and %+v, not of %s, %d", got, d.ended[0], l.ID(), l.Token())
+			t.Errorf("observed %+v and %+v, want id %s, token %d", got, d.ended[0], l.ID(), l.Token())
 		}
 	})
 }
@@ -157,7 +157,7 @@ func TestObserver_OutcomeOfACallThatEndsWithoutALease(t *testing.T) {
 				t.Errorf("observed %q", lines)
 			}
 			if n := len(d.acq); n != 1 {
-				t.Errorf("told of %d ends", n)
+				t.Errorf("observed %d ends", n)
 			}
 		})
 	}
@@ -252,7 +252,7 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 	}
 }
 
-// deleteIt ends a lease in the store without telling its holder.
+// deleteIt ends a lease in the store; the holder does not notice.
 func deleteIt(t *testing.T, _ *leasehold.Client, store *memdriver.Driver, l *leasehold.Lease) {
 	if _, err := store.Release(t.Context(), driver.Ref{Key: l.Key(), ID: l.ID()}); err != nil {
 		t.Error(err)
@@ -303,7 +303,7 @@ func TestObserver_TellsWhichKindOfLock(t *testing.T) {
 	})
 }
 
-// contexts is a store that writes down what the contexts of its requests carry.
+// contexts is a store that records a value of the contexts of its requests.
 type contexts struct {
 	*memdriver.Driver
 	mu   sync.Mutex
@@ -334,7 +334,8 @@ func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
 			return func(ctx context.Context) context.Context { return context.WithValue(ctx, mark{}, value) }
 		}
 		var ended any
-		// Two observers: what the later one returns covers the earlier one's.
+		// With two observers, the context of the later observer derives from that of the earlier
+		// one.
 		first := leasehold.Observer{Acquire: func(ctx context.Context, _ leasehold.LockInfo) context.Context { return carry("first")(ctx) }}
 		second := leasehold.Observer{
 			Acquire: func(ctx context.Context, _ leasehold.LockInfo) context.Context {
@@ -371,7 +372,7 @@ func TestObserver_ClassesAreBounded(t *testing.T) {
 			lock(t, c, fmt.Sprint(i))
 		}
 		if len(seen) != leasehold.MaxClasses+1 || seen["other"] != 2*leasehold.MaxClasses || seen["7"] != 1 {
-			t.Errorf("%d classes, %d locks of others", len(seen), seen["other"])
+			t.Errorf("%d classes, %d locks of the class other", len(seen), seen["other"])
 		}
 	})
 }

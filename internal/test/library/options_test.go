@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// refusal is an argument out of its bounds and what its error has to name.
+// refusal is an argument out of its bounds, with the words that its error must contain.
 type refusal struct {
 	name  string
 	opts  []leasehold.Option
@@ -285,8 +285,6 @@ func TestHeldError_TellsWhoForHowLongAndAfterWhat(t *testing.T) {
 	}
 }
 
-// What the documentation says in passing.
-
 func TestElection_HR_F10_TextThatWouldBeChangedOnItsWayIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
@@ -330,7 +328,7 @@ func TestClient_HR_F10_EverythingSaysClosedAfterClose(t *testing.T) {
 	})
 }
 
-// An error reads as a path, on which nothing comes twice.
+// TestErrors_HR_F10_SayEverythingOnceInOneLine: an error reads as a path without repetitions.
 func TestErrors_HR_F10_SayEverythingOnceInOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))

@@ -50,7 +50,8 @@ func eachOutage(t *testing.T, f func(t *testing.T, store *memdriver.Driver, outa
 	}
 }
 
-// An outage is one attempt, however often the store is asked meanwhile.
+// TestLock_AnOutageUsesUpOneAttempt: the requests that are repeated during an outage count as one
+// attempt.
 func TestLock_AnOutageUsesUpOneAttempt(t *testing.T) {
 	for name, f := range outages {
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
@@ -111,7 +112,7 @@ func TestLock_EndsWhenTheOutageIsLongerThanMaxOutage(t *testing.T) {
 						t.Errorf("it ended after %v", took)
 					}
 					if !strings.Contains(err.Error(), "asked for ") {
-						t.Errorf("%v does not tell how long the store was asked", err)
+						t.Errorf("%v does not state for how long the store was asked", err)
 					}
 					d.heal()
 					time.Sleep(2 * time.Minute)
@@ -157,7 +158,7 @@ func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 			time.AfterFunc(lasts, d.heal)
 			l := must(t)(c.Mutex("k").Lock(t.Context()))
 			giveBack(t, l)
-			synctest.Wait() // what is told is told in the background
+			synctest.Wait() // events are delivered in the background
 			if i == 0 && name != "hangs" && name != "silent" && len(told) > 0 {
 				t.Errorf("one lost request is an outage: %+v", told)
 			}
@@ -195,8 +196,6 @@ func TestOutage_IsLoggedByTheDefaultLogger(t *testing.T) {
 		t.Errorf("the default logger has %q", text)
 	}
 }
-
-// How a loss is told.
 
 // slowLog is a logger that takes a minute for each line.
 type slowLog struct{ slog.Handler }

@@ -40,7 +40,7 @@ func TestReentry_OwnerIsOfOneLock(t *testing.T) {
 		c, d := open(t, store, leasehold.WithName("web"))
 		wantErr(t, c.Election("e", "", owner).Lead(t.Context(), nil), leasehold.ErrInvalid)
 		if n := d.count(acquire); n != 0 {
-			t.Errorf("%d requests for what is refused", n)
+			t.Errorf("%d requests for a lock that is refused", n)
 		}
 		for _, name := range []leasehold.Option{leasehold.WithName("api"), owner} { // in either order
 			outer := lock(t, c, "k", owner, name)
@@ -55,7 +55,7 @@ func TestReentry_OwnerIsOfOneLock(t *testing.T) {
 	})
 }
 
-// A name that people read makes nobody the same.
+// TestReentry_NameIsNoOwner: WithName has no effect on re-entry.
 func TestReentry_NameIsNoOwner(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithName("web"))
@@ -112,7 +112,7 @@ func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
 				cancel()
 				wantErr(t, err, leasehold.ErrMismatch)
 				if waited := time.Since(start); waited != 0 {
-					t.Errorf("%s: told after %v", row.name, waited)
+					t.Errorf("%s: refused after %v", row.name, waited)
 				}
 				giveBack(t, held)
 				wantFree(t, store, "k")

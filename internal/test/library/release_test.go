@@ -27,7 +27,7 @@ func TestRelease_IsIdempotentAndConcurrent(t *testing.T) {
 	for range 10 {
 		wg.Go(func() {
 			giveBack(t, l)
-			wantFree(t, store, "k") // whoever returns, it is free
+			wantFree(t, store, "k") // whichever call returned first
 		})
 	}
 	wg.Wait()
@@ -40,8 +40,8 @@ func TestRelease_IsIdempotentAndConcurrent(t *testing.T) {
 	wantErr(t, l.Extend(t.Context(), ttl), leasehold.ErrNotHeld, leasehold.ErrReleased)
 }
 
-// lastFirst is a context that tells its end last to those who follow it first. The
-// contexts of the standard library tell it in any order.
+// lastFirst is a context that ends its followers in the opposite order: the first follower ends
+// last. The contexts of the standard library have no defined order.
 type lastFirst struct {
 	context.Context
 	mu      sync.Mutex
@@ -58,7 +58,7 @@ func (c *lastFirst) Err() error {
 	return c.err
 }
 
-// AfterFunc is what the context package asks a context of somebody else for.
+// AfterFunc implements the optional interface that the context package looks for.
 func (c *lastFirst) AfterFunc(f func()) func() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +238,8 @@ func TestMinToken_RaisesTheTokenAndThoseAfterIt(t *testing.T) {
 	})
 }
 
-// A store that certainly did nothing until the lease had run out has not lost it.
+// TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall: a lease is not lost if it ran out while the
+// store refused or failed to release it.
 func TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall(t *testing.T) {
 	for name, f := range map[string]fault{"refused": refuses, "failed": fails, "hung": hangs} {
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
@@ -253,7 +254,7 @@ func TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall(t *testing.T) {
 			}
 		})
 	}
-	// One that had been taken away is told as before, also after a refusal.
+	// A lease that was taken away before is reported as lost, also after a refusal.
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		l := lock(t, c, "k")
@@ -265,7 +266,7 @@ func TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall(t *testing.T) {
 	})
 }
 
-// Stats count what observers are told.
+// TestStats_HR_H9_AgreeWithWhatObserversAreTold: the counts of Stats are those of the events.
 func TestStats_HR_H9_AgreeWithWhatObserversAreTold(t *testing.T) {
 	for name, life := range map[string]func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease, d *faultDriver){
 		"released": func(*testing.T, *memdriver.Driver, *leasehold.Lease, *faultDriver) {},
@@ -317,7 +318,7 @@ func TestStats_HR_H9_AgreeWithWhatObserversAreTold(t *testing.T) {
 			got := c.Stats()
 			got.Granted, got.Held = 0, 0
 			if got != told {
-				t.Errorf("stats %+v, observers were told %+v", got, told)
+				t.Errorf("stats %+v, the events count %+v", got, told)
 			}
 		})
 	}

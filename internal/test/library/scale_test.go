@@ -17,8 +17,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// nowhere is a store that grants everything and remembers nothing, so that what
-// is measured is the library's.
+// nowhere is a store that grants everything and keeps no state, so that only the library is
+// measured.
 type nowhere struct {
 	token    atomic.Int64
 	renewals atomic.Int64
@@ -85,8 +85,8 @@ func TestScale_L10_FiftyThousandLeasesAreRenewedByFewGoroutines(t *testing.T) {
 	})
 }
 
-// TestScale_LeaseIsSmall measures the heap in a process of its own, in which no earlier test has
-// left anything to be freed meanwhile.
+// TestScale_LeaseIsSmall measures the heap in a process of its own, where no garbage of earlier
+// tests distorts the result.
 func TestScale_LeaseIsSmall(t *testing.T) {
 	skip.Racing(t, "it measures memory")
 	const alone = "LEASEHOLD_TEST_ALONE"
@@ -103,7 +103,7 @@ func TestScale_LeaseIsSmall(t *testing.T) {
 		name    string
 		n       uint64
 		most    uint64 // bytes
-		context uint64 // bytes of one whose context was asked for
+		context uint64 // bytes of a lease whose context was asked for
 		parent  func() (context.Context, context.CancelFunc)
 	}{
 		{"background", 100_000, 450, 700, func() (context.Context, context.CancelFunc) { return context.Background(), func() {} }},

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// queue collects who got the lock, in order.
+// queue collects the names of the holders, in order.
 type queue struct {
 	mu    sync.Mutex
 	order []string
@@ -46,9 +46,8 @@ func (q *queue) join(t *testing.T, ctx context.Context, c *leasehold.Client, nam
 	synctest.Wait()
 }
 
-// What a waiter knows, and whom it listens to.
-
-// await has c wait for k until the time is up, and returns the refusal.
+// await starts a call of c that waits for k until the time is up, and returns a channel with its
+// refusal.
 func await(c *leasehold.Client, d time.Duration) chan *leasehold.HeldError {
 	refused := make(chan *leasehold.HeldError, 1)
 	go func() {
@@ -63,8 +62,8 @@ func await(c *leasehold.Client, d time.Duration) chan *leasehold.HeldError {
 	return refused
 }
 
-// A waiter that hears no hints is never handed the lock, so that no window shows
-// its death: its ticket runs out, as the documentation says.
+// TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented: a waiter without hints is never
+// handed the lock, and so its death is noticed only when its ticket expires, as documented.
 func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T) {
 	for offset := range 5 { // where in its polling it dies
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
@@ -107,7 +106,7 @@ func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T
 	}
 	doc, err := os.ReadFile("../../../leasehold.go")
 	if err != nil || !strings.Contains(strings.ReplaceAll(string(doc), "\n// ", " "), "four seconds if the store cannot wake it") {
-		t.Errorf("the package does not say so: %v", err)
+		t.Errorf("the documentation of the package differs: %v", err)
 	}
 }
 
@@ -130,7 +129,7 @@ func TestHeld_HR_C8_RemainingIsAsOfNow(t *testing.T) {
 		}
 		_ = l.Release()
 	})
-	// Who is first of the queue is told anew when the holder has renewed.
+	// The first waiter asks the store again when the holder should have renewed.
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store)
 		b, _ := open(t, store)

@@ -11,10 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// What happens to a lock when the context of its work ends: by the end of the context that
-// Lock was given, or at the maximum.
+// The tests of this file check a lock after the context of its work has ended: by the end of the
+// context that Lock was given, or at the maximum.
 
-// ends are the ways in which the context of a lease ends after a minute.
+// ends are the causes by which the context of a lease ends after a minute.
 var ends = map[string]struct {
 	opts  []leasehold.Option
 	state leasehold.State
@@ -47,7 +47,7 @@ func afterItsEnd(t *testing.T, then func(t *testing.T, store *memdriver.Driver, 
 }
 
 // TestWindDown_L13_KeepsTheLockUntilRelease: the work ends before the next holder begins, and
-// its release says that it was protected to its end.
+// Release returns that it was protected to its end.
 func TestWindDown_L13_KeepsTheLockUntilRelease(t *testing.T) {
 	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, _ *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
 		next, _ := open(t, store)
@@ -148,8 +148,8 @@ func TestWindDown_CloseAndBreakEndIt(t *testing.T) {
 	})
 }
 
-// TestWindDown_ReentryHoldsTheLock: a lease that re-entered under a context of its own is
-// renewed for as long as that lives, and nobody waits for itself.
+// TestWindDown_ReentryHoldsTheLock: a lease that re-entered under a context of its own is renewed
+// until that context ends, and re-entry never waits for the own lease.
 func TestWindDown_ReentryHoldsTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
@@ -186,8 +186,8 @@ func TestWindDown_ReentryHoldsTheLock(t *testing.T) {
 	})
 }
 
-// TestWindDown_AllKeepsTheOthers: when one lock of several is lost, the others stay closed
-// until Release, since work may be under way.
+// TestWindDown_AllKeepsTheOthers: when one lock of several is lost, the remaining locks stay
+// closed until Release, since work may be under way.
 func TestWindDown_AllKeepsTheOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(ttl))
@@ -222,7 +222,7 @@ func TestWindDown_AllKeepsTheOthers(t *testing.T) {
 	})
 }
 
-// TestWindDown_DoAndLeadReleaseAfterTheirFunction, whatever that returns.
+// TestWindDown_DoAndLeadReleaseAfterTheirFunction: the result of the function does not matter.
 func TestWindDown_DoAndLeadReleaseAfterTheirFunction(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, _ := open(t, store, leasehold.WithTTL(ttl))
