@@ -67,7 +67,7 @@ func owned(c *contender, ctx context.Context) {
 	}
 }
 
-// again re-enters under outer, which may have been lost meanwhile.
+// again re-enters under outer, which may have been lost since it was taken.
 func (c *contender) again(ctx context.Context, outer *leasehold.Lease, s side, under context.Context, key string) {
 	see := Sighting{Key: key, Exclusive: true, Token: outer.Token()}
 	c.believe(ctx, outer, c.moment(), see)
@@ -88,7 +88,7 @@ func (c *contender) again(ctx context.Context, outer *leasehold.Lease, s side, u
 	c.release(inner)
 }
 
-// policies are those of the read-write locks, by the name of their key.
+// policies are the options of the read-write locks, by the name of their key.
 var policies = map[string][]leasehold.Option{
 	"fifo": nil, "writers": {leasehold.WithPolicy(leasehold.WritersFirst)}, "readers": {leasehold.WithPolicy(leasehold.ReadersFirst)},
 }
@@ -115,7 +115,7 @@ func readersAndWriters(c *contender, ctx context.Context) {
 	c.believe(ctx, lease, c.moment(), see)
 	if rand.IntN(2) == 0 {
 		err := lease.Downgrade(ctx)
-		see.Exclusive = false // for good, or perhaps: it cannot be told for sure that it is alone
+		see.Exclusive = false // also after an error: another reader may hold the lock by now
 		if err != nil && !errors.Is(err, leasehold.ErrNotHeld) {
 			c.tell(ctx, err)
 		}
@@ -181,7 +181,7 @@ func candidates(c *contender, ctx context.Context) {
 	err := e.Lead(ctx, func(ctx context.Context, lease *leasehold.Lease) error {
 		who, err := e.Leader(ctx)
 		if lease.State() == leasehold.Held && err == nil && (who.ID != lease.ID() || who.Value != c.owner) {
-			c.Fail(fmt.Errorf("%s leads, and %s is said to", lease.ID(), who.ID))
+			c.Fail(fmt.Errorf("%s leads, and the store shows %s", lease.ID(), who.ID))
 		}
 		c.believe(ctx, lease, c.moment(), Sighting{Key: key, Exclusive: true, Token: lease.Token()})
 		if rand.IntN(3) == 0 {
@@ -195,8 +195,8 @@ func candidates(c *contender, ctx context.Context) {
 	c.tell(ctx, err)
 }
 
-// breakers hold a lock that is broken at times. It stays closed for as long as a
-// holder that hears nothing may go on believing.
+// breakers hold a lock that is broken at times. It stays closed until the lease has run out for a
+// holder that does not receive the break.
 func breakers(c *contender, ctx context.Context) {
 	key := c.Prefix + "broken"
 	if rand.IntN(4) == 0 {
@@ -211,7 +211,7 @@ func breakers(c *contender, ctx context.Context) {
 	c.hold(ctx, take(c.Client, key, append(c.impatient(), leasehold.WithLockDelay(c.TTL))...), see)
 }
 
-// breakUp breaks the lease or the wait of somebody.
+// breakUp breaks a lease or a wait, chosen at random.
 func (c *contender) breakUp(ctx context.Context, key string) {
 	snap, err := c.Client.Inspect(ctx, key)
 	var ids []string
@@ -228,7 +228,7 @@ func (c *contender) breakUp(ctx context.Context, key string) {
 	switch {
 	case err == nil:
 		c.Did("broken")
-	case !errors.Is(err, leasehold.ErrNotHeld): // it may have left by itself
+	case !errors.Is(err, leasehold.ErrNotHeld): // the holder or waiter may have left before
 		c.tell(ctx, err)
 	}
 }

@@ -45,8 +45,8 @@ func table(testing.TB) Store {
 	}
 }
 
-// ofQuorum are the cases that ask for no more than a majority can keep: no places,
-// and no order among those who wait.
+// ofQuorum matches the cases that a majority of stores can pass: a majority has no places of
+// semaphores, and no order of waiters.
 var ofQuorum = regexp.MustCompile(`^(L|BreakBy|P2_|K[12356]_|K11_Opposite|K12_Cancelled|(W3|W12)_.*/(mutex|reader|writer)$|Refusals_(OfAFree|OfDowngrades|EndNothing))`)
 
 func TestQuorum(t *testing.T) {
@@ -77,7 +77,7 @@ func TestService(t *testing.T) {
 	Run(t, Config{Start: func(tb testing.TB) Store { return service(tb, memory(tb)) }, Only: remembers})
 }
 
-// TestService_OnAStoreThatForgets plays what TestService cannot.
+// TestService_OnAStoreThatForgets plays the cases that TestService excludes.
 func TestService_OnAStoreThatForgets(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{

@@ -49,9 +49,8 @@ func crowd(l *lab) {
 	}
 }
 
-// generation is a process with some contenders, which dies in the midst of what
-// they do: nothing of them reaches the store any more, and they go on for a
-// while before they are gone.
+// generation runs a process with some contenders and kills it while they work: from then on its
+// requests no longer reach the store. The contenders still run for a while.
 func (l *lab) generation(name string, contenders int, w *Witness, start time.Time) {
 	const ttl = 300 * time.Millisecond
 	m := l.process()

@@ -10,9 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// evenness has a hundred waiters of four clients queue again as soon as they
-// are served: all are served equally often, and nobody is overtaken whose
-// ticket lives. In real time fewer are only served at all, and in order.
+// evenness runs a hundred waiters of four clients that queue again as soon as they are served.
+// Each must be served equally often, and a waiter with a live ticket must not be overtaken. In
+// real time there are fewer waiters, and only the order is checked.
 func evenness(l *lab) {
 	clients, each, rounds := 4, 25, 10
 	if l.store.real {
@@ -52,7 +52,7 @@ func evenness(l *lab) {
 		}
 	}
 	if late > 0 {
-		l.Errorf("%d were overtaken by somebody who came later", late)
+		l.Errorf("%d waiters were overtaken by a later call", late)
 	}
 }
 
@@ -60,12 +60,12 @@ func evenness(l *lab) {
 type served struct {
 	waiter int
 	called time.Time // Lock was called
-	// queued is when the waiter knew of the place that it kept to the end.
+	// queued is when the waiter learned of the place that it kept to the end.
 	queued time.Time
 	token  int64
 }
 
-// queue collects who is served, until enough have been.
+// queue collects the waiters in the order of their service, and calls enough at the goal.
 type queue struct {
 	enough context.CancelFunc
 	goal   int
@@ -88,8 +88,7 @@ func (q *queue) wait(ctx context.Context, c *leasehold.Client, key string, waite
 		s := served{waiter: waiter, called: time.Now()}
 		place := 0
 		observed := leasehold.ObserveWait(ctx, func(e leasehold.WaitEvent) {
-			// A greater place than before is that of another ticket: the one
-			// before has died.
+			// A greater place than before belongs to a new ticket: the previous ticket has expired.
 			if place == 0 || e.Position > place {
 				s.queued = time.Now()
 			}
@@ -110,12 +109,12 @@ func (q *queue) wait(ctx context.Context, c *leasehold.Client, key string, waite
 	}
 }
 
-// overtaken counts who was served after somebody who called when this one's
-// place was known already: its ticket lived, so the store had it first.
+// overtaken counts the waiters that were served after a call that began when their place was
+// already known. Their ticket lived, so the store had queued them first.
 func overtaken(all []served) int {
 	slices.SortFunc(all, func(a, b served) int { return cmp.Compare(a.token, b.token) })
 	n := 0
-	var lastCall time.Time // of those with a smaller token
+	var lastCall time.Time // among the calls with a smaller token
 	for _, s := range all {
 		if !s.queued.IsZero() && lastCall.After(s.queued) {
 			n++

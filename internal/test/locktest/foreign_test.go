@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/teststore"
 )
 
-// foreign is a program that knows nothing but SET NX under the same key.
+// foreign is a program that locks by SET NX of the same key.
 type foreign struct {
 	*lab
 	server *teststore.Redis
@@ -25,15 +25,14 @@ func (f foreign) leaves(key string) {
 	}
 }
 
-// inside are ways to be inside without being the only one that could be. Each
-// takes what it takes, and returns what gives it back, in steps between which
-// somebody is inside.
+// inside are ways to hold a lock in which more than one lease is involved. Each takes the lock,
+// and returns the steps that give it back; between two steps the lock is held.
 var inside = map[string]func(l *lab, c *leasehold.Client, key string) []func(){
 	"reader": func(l *lab, c *leasehold.Client, key string) []func() {
 		return releases(l, l.held(c.RWMutex(key).RLock(context.Background())))
 	},
 	"readers of different lives": func(l *lab, c *leasehold.Client, key string) []func() {
-		// The one that stays longest has the shortest lease, and is renewed.
+		// The reader that stays longest has the shortest lease, and is renewed.
 		long := l.held(c.RWMutex(key, leasehold.WithTTL(time.Minute)).RLock(context.Background()))
 		short := l.held(c.RWMutex(key, leasehold.WithTTL(life)).RLock(context.Background()))
 		return append(releases(l, long), func() { time.Sleep(2 * life) }, func() { l.release(short) })
@@ -61,7 +60,8 @@ var inside = map[string]func(l *lab, c *leasehold.Client, key string) []func(){
 			lease, err := s.Lock(context.Background())
 			got <- outcome{lease: lease, err: err}
 		}()
-		// Who does not listen yet is not handed the lock: it stays free until asked for.
+		// A waiter that is not subscribed yet is not handed the lock: the lock stays free until the
+		// waiter asks.
 		eventually(l.TB, patience, func() bool { return Listening(c, key) == 1 }, func() string { return "it does not listen" })
 		return []func(){func() { l.release(first) }, func() { l.release(l.receive(got, patience).lease) }}
 	},
@@ -82,8 +82,8 @@ func (l *lab) held(lease *leasehold.Lease, err error) *leasehold.Lease {
 	return lease
 }
 
-// TestScripts_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside: readers and places
-// are more than one string can hold, and still keep others out by it.
+// TestScripts_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside: one string cannot hold all readers
+// or places, but it exists while there is any, and so excludes SET NX.
 func TestScripts_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside(t *testing.T) {
 	onScripts(t, func(l *lab, server *teststore.Redis) {
 		c, _ := l.client()
@@ -98,7 +98,7 @@ func TestScripts_K13_ForeignSetNXIsExcludedWhileAnybodyIsInside(t *testing.T) {
 				step()
 			}
 			if !them.taken(name) {
-				l.Errorf("%s: not free for others after the last has left", name)
+				l.Errorf("%s: SET NX fails after the last holder has left", name)
 				continue
 			}
 			them.leaves(name)
@@ -123,7 +123,7 @@ func TestScripts_K13_ForeignHolderExcludesReadersAndPlaces(t *testing.T) {
 				l.Fatalf("%s: a free key", name)
 			}
 			if _, err := ask.try(context.Background()); !errors.Is(err, leasehold.ErrHeld) {
-				l.Errorf("%s: got in beside a foreign holder: %v", name, err)
+				l.Errorf("%s: got the lock during a foreign hold: %v", name, err)
 			}
 			got := make(chan outcome, 1)
 			go func() {
@@ -134,7 +134,7 @@ func TestScripts_K13_ForeignHolderExcludesReadersAndPlaces(t *testing.T) {
 				snap, err := c.Inspect(context.Background(), name)
 				return err == nil && len(snap.Waiters) == 1
 			}, func() string { return name + " does not wait" })
-			them.leaves(name) // nobody tells: the head of the queue looks twice a second
+			them.leaves(name) // no hint is sent: the head of the queue asks twice a second
 			o := l.receive(got, 20*time.Second)
 			l.must(o.err)
 			l.release(o.lease)

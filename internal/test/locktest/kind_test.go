@@ -48,16 +48,15 @@ func (u use) with(own ...leasehold.Option) use {
 	}
 }
 
-// kind says who plays in a case of waiting.
+// kind describes the participants of a case of waiting.
 type kind struct {
 	name string
-	ask  use // what the waiters of the case want
+	ask  use // the use of the waiters
 	// block is held by whoever they wait for.
 	block use
-	// rival can be inside neither beside an asker, nor beside the blocker once
-	// an asker waits.
+	// rival is a use that excludes ask, and that a waiting asker keeps from joining block.
 	rival use
-	// together is how many askers have room at a time.
+	// together is how many askers can hold the lock at a time.
 	together int
 }
 
@@ -71,8 +70,8 @@ var kinds = []kind{
 	{name: "places", ask: places(3, 3), block: places(1, 3), rival: places(1, 3), together: 1},
 }
 
-// parting are the kinds whose rivals have room beside the blocker: only an
-// asker that waits keeps them out.
+// parting are the kinds whose rival does not exclude the blocker: only a waiting asker keeps it
+// out.
 var parting = []kind{kinds[1], kinds[4]}
 
 // each makes a row of each kind out of a case.

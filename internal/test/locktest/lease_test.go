@@ -198,8 +198,8 @@ func forgotten(l *lab) {
 	}
 }
 
-// breaks breaks a lease past all clients: one of the same process would be told by the
-// one that breaks.
+// breaks breaks a lease by the driver, without a client: a client would notify the other clients
+// of its process directly.
 func (l *lab) breaks(d driver.Driver, key, id, why string) {
 	l.Helper()
 	b, _ := driver.As[driver.Breaker](d)
@@ -218,7 +218,7 @@ func (l *lab) untilAlert(m *mortal, d driver.Driver) {
 		if _, heard := m.broke.Load(key); heard {
 			return
 		} else if time.Now().After(end) {
-			l.Fatalf("no break was heard within %v", patience)
+			l.Fatalf("no hint of a break arrived within %v", patience)
 		}
 		id := fmt.Sprint("canary-", n)
 		_, err := d.Acquire(context.Background(), driver.Request{Key: key, ID: id, TTL: time.Second})

@@ -17,8 +17,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// What no bubble can show: the library on real stores, in real time. A broken promise is
-// an error at once. Nothing fails for being late: what takes a minute hangs.
+// The tests of this file run the library on real stores, in real time. A broken promise is an
+// error at once. Lateness is no error, except that an act of more than a minute counts as
+// hanging.
 
 // realStore is a store on a server or a directory of its own.
 type realStore struct {
@@ -126,8 +127,8 @@ func liveOnPostgres(t *testing.T) realStore {
 	}
 }
 
-// liveOnDirectory is a directory that hangs while somebody has the locks of all its shards,
-// as a process that was stopped in the midst of a write has one.
+// liveOnDirectory returns a directory that hangs while the locks of all its shards are held, as
+// by a process that was stopped during a write.
 func liveOnDirectory(t *testing.T) realStore {
 	dir := t.TempDir()
 	var locks []*flock.Flock

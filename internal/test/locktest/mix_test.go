@@ -11,19 +11,19 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Mix is a process in which many contend, each in every way there is. What they
-// believe goes to a [Witness].
+// Mix is a process in which many contenders use each kind of lock in every way. Their sightings
+// go to a [Witness].
 type Mix struct {
 	Client *leasehold.Client
-	Name   string        // of the process, nobody else's
+	Name   string        // of the process, unique
 	Prefix string        // of all keys
 	TTL    time.Duration // of the client's leases
 	Pause  time.Duration // between two acts of a contender, at most
 
 	Now  func() int64      // of a clock that all processes have in common
-	See  func(Sighting)    // what a holder believes
-	Did  func(what string) // what came of an act
-	Fail func(error)       // what must never come of an act
+	See  func(Sighting)    // called with each sighting of a holder
+	Did  func(what string) // called with the outcome of an act
+	Fail func(error)       // called with an outcome that must never occur
 }
 
 // contender is one of them.
@@ -64,7 +64,7 @@ func (c *contender) moment() time.Duration {
 	return rand.N(3 * time.Millisecond)
 }
 
-// hold takes a lock, believes, and releases.
+// hold takes a lock, reports sightings while it holds it, and releases it.
 func (c *contender) hold(ctx context.Context, s side, see Sighting) {
 	if rand.IntN(10) == 0 { // the caller goes away, in its wait or with the lock in its hands
 		var cancel context.CancelFunc
@@ -90,11 +90,11 @@ func (c *contender) take(ctx context.Context, s side) (*leasehold.Lease, bool) {
 	return lease, err == nil
 }
 
-// believe says what the holder believes while it does, or for the given time.
+// believe reports the sightings while the lease lasts, at most for the given time.
 func (c *contender) believe(ctx context.Context, lease leasehold.AnyLease, lasting time.Duration, see ...Sighting) {
 	end := c.Now() + int64(lasting)
 	for {
-		// The time is read before the look, so that what is seen was true then.
+		// The time is read before the lease is checked, so that the lease lived at that time.
 		now := c.Now()
 		if lease.Context().Err() != nil {
 			return
@@ -114,7 +114,7 @@ func (c *contender) release(lease leasehold.AnyLease) {
 	c.tell(context.Background(), lease.Release())
 }
 
-// tell counts the outcome of an act, and reports what must not be one.
+// tell counts the outcome of an act, and reports an outcome that must not occur.
 func (c *contender) tell(ctx context.Context, err error) {
 	for _, known := range []struct {
 		err  error

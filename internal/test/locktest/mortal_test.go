@@ -17,12 +17,12 @@ type mortal struct {
 	lag   time.Duration // of a message to the store, and of an answer
 	asked atomic.Int64  // requests for leases and renewals
 	deaf  atomic.Bool   // hints do not arrive
-	broke sync.Map      // heard, by key
+	broke sync.Map      // keys of which a break hint arrived
 
 	mu       sync.Mutex
 	dead     bool
 	calls    int           // of the store, under way
-	quiet    chan struct{} // closed when none is; nil if nobody waits for that
+	quiet    chan struct{} // closed when no call is under way; nil if die does not wait for that
 	acquires []fault       // of the next acquires
 	releases []fault       // of the next releases
 	sub      driver.Subscription
@@ -33,7 +33,7 @@ type fault int
 
 const (
 	lost   fault = iota // the reply does not arrive
-	silent              // nothing arrives until the caller gives up
+	silent              // no reply until the caller gives up
 )
 
 var (
@@ -61,7 +61,7 @@ type whole struct {
 	face
 }
 
-// Watch hears nothing after the death, nor while deaf.
+// Watch delivers no hints after the death, nor while deaf.
 func (w *whole) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	sub, err := w.face.Watch(func(h driver.Hint) {
 		if !w.isDead() && !w.deaf.Load() {
@@ -79,9 +79,9 @@ func (w *whole) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	return sub, err
 }
 
-// die has nothing reach the store from now on, as if by SIGKILL. It waits for what is on
-// its way, unless the store hangs: on a busy machine that may arrive much later, and
-// confirm what is handed to the dead.
+// die stops all requests to the store from now on, as SIGKILL does. It waits for requests on
+// their way, unless the store hangs: on a busy machine they may arrive much later, and accept a
+// lock that is handed to the dead process.
 func (m *mortal) die() {
 	m.mu.Lock()
 	m.dead = true

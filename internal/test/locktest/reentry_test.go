@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// sides are what can be re-entered, and how a case takes it.
+// sides are the kinds of locks that can be re-entered.
 var sides = []kind{{name: "mutex", ask: mutex}, {name: "writer", ask: writer}, {name: "reader", ask: reader}}
 
 var reentryRows = slices.Concat(

@@ -88,8 +88,8 @@ func refusedPlaces(n, limit int) func(context.Context, *leasehold.Client, string
 	}
 }
 
-// refusalRows have every refusal on a lock that is free, and on one that is in
-// use: nothing may change in the store.
+// refusalRows try every refusal on a free lock and on a held one: the records in the store must
+// not change.
 var refusalRows = []row{
 	{"Refusals_OfAFreeLockChangeNothing", func(l *lab) {
 		c, _ := l.client(leasehold.WithMaxWait(life))
@@ -162,7 +162,7 @@ func (l *lab) same(c *leasehold.Client, before driver.Snapshot, after string) {
 	}
 }
 
-// still is a picture without what changes by itself.
+// still returns a snapshot without the times that change on their own.
 func still(s driver.Snapshot) driver.Snapshot {
 	s.Holders, s.Waiters = slices.Clone(s.Holders), slices.Clone(s.Waiters)
 	for i := range s.Holders {

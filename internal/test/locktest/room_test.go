@@ -7,12 +7,12 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// roomRows are K13: one key is one room, whatever kind looks at it.
+// roomRows are K13: all kinds of locks share the one room of a key.
 var roomRows = func() []row {
 	uses := []struct {
 		name   string
 		use    use
-		shared string // who of the same name has room beside it
+		shared string // the kind that can hold the lock at the same time
 	}{
 		{"mutex", mutex, ""},
 		{"writer", writer, ""},
@@ -31,12 +31,12 @@ var roomRows = func() []row {
 				case in.shared != "" && in.shared == out.shared:
 					l.release(l.enter(out.use, b))
 				case strings.Contains(in.name, "place") && out.name == "reader", in.name == "reader" && strings.Contains(out.name, "place"):
-					l.refused(out.use, b, leasehold.ErrMismatch) // a limit, and none
+					l.refused(out.use, b, leasehold.ErrMismatch) // a semaphore has a limit, readers do not
 				default:
 					l.refused(out.use, b, leasehold.ErrHeld)
 				}
 			}
-			// Whoever has to wait gets in when the other leaves.
+			// A waiter gets the lock when the holder leaves.
 			got := make(chan outcome, 1)
 			l.await(context.Background(), mutex, b, "mutex", got)
 			l.release(lease)

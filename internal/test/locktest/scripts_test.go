@@ -133,8 +133,9 @@ func TestScripts_R1_ScriptFlushIsNotNoticed(t *testing.T) {
 	})
 }
 
-// The store tells that nobody else waits: the lease then stays for as long as callers
-// of the process wait, and not for n hand-overs.
+// TestScripts_LocalHandoverStaysWhileNobodyElseWaits: while the store reports no waiters of other
+// processes, the lease stays for as long as callers of the process wait, and not only for n
+// hand-overs.
 func TestScripts_LocalHandoverStaysWhileNobodyElseWaits(t *testing.T) {
 	onScripts(t, func(l *lab, _ *teststore.Redis) {
 		const n, callers = 3, 20

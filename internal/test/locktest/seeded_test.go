@@ -91,7 +91,7 @@ func toItsEnd(f func()) {
 	<-done
 }
 
-// inMemory makes a store in memory whose drivers are wrapped.
+// inMemory returns a store in memory whose drivers are wrapped.
 func inMemory(wrap func(*memdriver.Driver) driver.Driver) func(testing.TB) Store {
 	return func(testing.TB) Store {
 		store := memdriver.New()
@@ -99,7 +99,7 @@ func inMemory(wrap func(*memdriver.Driver) driver.Driver) func(testing.TB) Store
 	}
 }
 
-// liar grants to every caller, after a while, and confirms what it is asked.
+// liar grants every request, after a while, and confirms every renewal.
 type liar struct {
 	*memdriver.Driver
 	token *atomic.Int64
@@ -137,7 +137,7 @@ func (l losing) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 	return l.Driver.Release(ctx, ref)
 }
 
-// keeping does not give back what is released.
+// keeping confirms releases without doing them.
 type keeping struct{ *memdriver.Driver }
 
 func (k keeping) Release(context.Context, driver.Ref) (driver.Reply, error) {

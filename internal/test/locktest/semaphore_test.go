@@ -56,7 +56,7 @@ var semaphoreRows = []row{
 		l.must(o.err)
 		l.refused(places(1, 4), b, leasehold.ErrMismatch)
 		l.release(o.lease)
-		l.release(l.enter(places(4, 4), b)) // nobody is there to disagree with
+		l.release(l.enter(places(4, 4), b)) // a free semaphore accepts any limit
 	}},
 	{"K10_ResizeToFewerTakesNothingAway", func(l *lab) {
 		a, _ := l.client(leasehold.WithTTL(kept))
@@ -74,7 +74,7 @@ var semaphoreRows = []row{
 				l.Errorf("place %d is %v", i, lease.State())
 			}
 			if i == 4 {
-				break // the waiter has room beside the last
+				break // the waiter fits in next to the last holder
 			}
 			if len(got) > 0 {
 				l.Errorf("a grant with %d of 2 places taken", 5-i)
@@ -111,7 +111,7 @@ var semaphoreRows = []row{
 	}},
 }
 
-// wantPlaces checks what the store says is taken, and what waits.
+// wantPlaces checks how many places are taken in the store, and how many are waited for.
 func (l *lab) wantPlaces(c *leasehold.Client, taken, waiting int) {
 	l.Helper()
 	snap := l.picture(c)

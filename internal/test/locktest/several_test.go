@@ -16,7 +16,7 @@ var severalRows = []row{
 		const clients, rounds = 8, 10
 		ctx, cancel := context.WithTimeout(context.Background(), patience/2)
 		defer cancel()
-		var inside sync.Map // who holds what, by key
+		var inside sync.Map // the holder of each key
 		var wg sync.WaitGroup
 		for range clients {
 			c, _ := l.client()
@@ -96,8 +96,7 @@ func (l *lab) mixture(c *leasehold.Client) *leasehold.Multi {
 	return leasehold.All(c.Semaphore(l.key+"/c", 2), c.Mutex(l.key+"/a"), c.RWMutex(l.key+"/b").RLocker())
 }
 
-// takeAll takes some of three locks, in any order, and checks that nobody else
-// has them.
+// takeAll takes some of three locks, in any order, and checks that they have no other holder.
 func (l *lab) takeAll(ctx context.Context, c *leasehold.Client, inside *sync.Map) {
 	names := []string{"a", "b", "c"}
 	rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
@@ -140,7 +139,7 @@ func (l *lab) lose(end func(*leasehold.Client, *leasehold.Lease), cause error) {
 	}
 }
 
-// allFree checks that nobody is inside the named locks or waits, soon.
+// allFree checks that the named locks soon have no holders and no waiters.
 func (l *lab) allFree(names ...string) {
 	l.Helper()
 	for _, name := range names {

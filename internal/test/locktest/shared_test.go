@@ -36,7 +36,7 @@ var sharedRows = slices.Concat(
 			l.wantErr(err, leasehold.ErrMismatch)
 			_, err = mutex(a, l.key).try(read.Context())
 			l.wantErr(err, leasehold.ErrMismatch)
-			again, err := reader(a, l.key).lock(read.Context()) // to read once more is no upgrade
+			again, err := reader(a, l.key).lock(read.Context()) // a second read is no upgrade
 			l.must(err)
 			l.release(again)
 			if n := l.queued(a); n > 0 || read.State() != leasehold.Held {
@@ -48,8 +48,7 @@ var sharedRows = slices.Concat(
 	},
 )
 
-// starvationRows are K4: whoever waits is served although others come and go
-// for ever.
+// starvationRows are K4: waiters are served although the lock changes hands for ever.
 var starvationRows = []row{
 	{"K4_WriterIsServedWhileReadersChurn/FIFO", func(l *lab) { l.churn(writer, reader) }},
 	{"K4_ReaderIsServedWhileWritersChurn/FIFO", func(l *lab) { l.churn(reader, writer) }},
@@ -66,8 +65,8 @@ var starvationRows = []row{
 	{"K4_PlaceIsServedWhileMutexesChurn", func(l *lab) { l.churn(places(1, 3), mutex) }},
 }
 
-// churn has eight holders of two clients come and go, so that somebody is
-// always inside, and one that asks five times.
+// churn runs eight holders of two clients in turns, so that the lock is always held, and one
+// asker that asks five times.
 func (l *lab) churn(asks, churns use) {
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -84,7 +83,7 @@ func (l *lab) churn(asks, churns use) {
 						return
 					}
 					time.Sleep(3 * time.Millisecond)
-					_ = lease.Release() // ctx may have ended it meanwhile
+					_ = lease.Release() // ctx may have ended it before
 				}
 			})
 		}
@@ -103,7 +102,7 @@ func (l *lab) churn(asks, churns use) {
 	l.wantFree(clean)
 }
 
-// readers has two readers with leases of their own length, which nobody renews.
+// readers starts two readers with leases of the given lengths, without renewal.
 func (l *lab) readers(first, second time.Duration) {
 	leases := make(map[time.Duration]*leasehold.Lease)
 	for _, ttl := range []time.Duration{first, second} {
@@ -138,7 +137,7 @@ var downgradeRows = func() []row {
 		policy string
 		opts   []leasehold.Option
 		enter  []string // at once
-		then   []string // when those have left
+		then   []string // when the first holders have left
 	}{
 		{"FIFO", nil, []string{"r1", "r2"}, []string{"w", "r3"}},
 		{"writers first", []leasehold.Option{leasehold.WithPolicy(leasehold.WritersFirst)}, nil, []string{"w", "r1", "r2", "r3"}},
@@ -186,8 +185,7 @@ func (l *lab) downgrade(opts []leasehold.Option, enter, then []string) {
 	l.rest(got, then)
 }
 
-// rest expects those who are left: the writer alone, readers that stand
-// together in any order.
+// rest expects the remaining waiters: each writer alone, neighbouring readers in any order.
 func (l *lab) rest(got <-chan outcome, names []string) {
 	l.Helper()
 	for len(names) > 0 {

@@ -58,11 +58,11 @@ func onDirectory(tb testing.TB, dir string) driver.Driver {
 	return d
 }
 
-// gone is what a server says of the time to live of a key that is not there.
+// gone is the time to live of a missing key.
 const gone time.Duration = -2
 
-// endsByItself checks that no lock is left, and that the fencing counters and
-// records end by themselves: an hour after the last thing that they remember.
+// endsByItself checks that no lock is left, and that the fencing counters and records expire: an
+// hour after the last time that they store.
 func endsByItself(tb testing.TB, server *redistest.Server) {
 	tb.Helper()
 	for _, key := range server.Keys(tb) {

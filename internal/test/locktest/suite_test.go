@@ -1,6 +1,6 @@
-// Package locktest tries what lock libraries get wrong with the library over a store: in
-// virtual time over stores in memory, and what no bubble can show over real ones. It is to
-// the library what drivertest is to a store.
+// Package locktest tests the library over a store against the usual mistakes of lock libraries:
+// in virtual time over stores in memory, and the rest over real stores. It is for the library as
+// drivertest is for a store.
 package locktest_test
 
 import (
@@ -33,7 +33,7 @@ type Store struct {
 	Open func(tb testing.TB) driver.Driver
 	// Flush removes everything from the store; nil if the store never forgets.
 	Flush func()
-	// Ends checks that what is left after all leases and waits ends by itself; it may be nil.
+	// Ends checks that the records which remain after all leases and waits expire; it may be nil.
 	Ends func(tb testing.TB)
 	// real is true of a store in real time, for which no bound below a minute holds.
 	real bool
@@ -58,7 +58,7 @@ func Run(t *testing.T, c Config) {
 	}
 }
 
-// play plays one case. When its clients are closed, nothing may be left in the store (P9).
+// play plays one case. When its clients are closed, the store must be empty (P9).
 func play(tb testing.TB, s Store, r row) {
 	tb.Cleanup(func() {
 		if !tb.Failed() {
@@ -79,7 +79,7 @@ func rows() []row {
 	)
 }
 
-// nothingLeft waits for whatever expires and checks that nothing stays.
+// nothingLeft checks that the store is empty once all leases have expired.
 func nothingLeft(tb testing.TB, s Store) {
 	d := s.Open(tb)
 	defer d.Close()
@@ -114,16 +114,16 @@ const life = time.Second
 // kept is the time to live of leases that a case needs renewed.
 const kept = 3 * life
 
-// patience bounds what has no bound of its own, such as the start of a wait. In real time
-// what takes longer hangs.
+// patience bounds steps without a bound of their own, such as the start of a wait. In real time a
+// longer step counts as hanging.
 const patience = time.Minute
 
-// lag is the time that a message takes to a store in a bubble, and back. Without it all
-// that happens between two waits happens at one moment.
+// lag is the time of a message to a store in a bubble, and of an answer. Without it all steps
+// between two waits happen at one moment.
 const lag = 100 * time.Microsecond
 
-// clean is within which nothing is left of what was given back. A release that has to
-// be repeated takes seconds; what is forgotten stays for its TTL, half a minute.
+// clean is the time within which the records of released locks are removed. A release that has to
+// be repeated takes seconds; a forgotten lock stays for its TTL, half a minute.
 const clean = 10 * time.Second
 
 // process returns a driver of the store as another process has one.
@@ -166,7 +166,7 @@ func (l *lab) enter(u use, c *leasehold.Client, opts ...leasehold.Option) *lease
 	return lease
 }
 
-// refused asks once for what cannot be had.
+// refused tries once to take the lock, and expects the given errors.
 func (l *lab) refused(u use, c *leasehold.Client, wants ...error) {
 	l.Helper()
 	lease, err := u(c, l.key).try(context.Background())
@@ -193,7 +193,7 @@ func (l *lab) releaseAll(leases []*leasehold.Lease) {
 	}
 }
 
-// outcome is what a call to Lock returned, and when.
+// outcome is the result of a call to Lock, and the time of its return.
 type outcome struct {
 	name  string
 	lease *leasehold.Lease
@@ -201,8 +201,8 @@ type outcome struct {
 	at    time.Time
 }
 
-// await starts a waiter and returns when the store has queued it and it has been
-// told so: only then can it know that the lock is held.
+// await starts a waiter and returns when the store has queued it and the waiter has received its
+// place: only then does it have proof that the lock is held.
 func (l *lab) await(ctx context.Context, u use, c *leasehold.Client, name string, to chan<- outcome) {
 	l.Helper()
 	before := l.queued(c)
@@ -218,7 +218,7 @@ func (l *lab) await(ctx context.Context, u use, c *leasehold.Client, name string
 	select {
 	case <-told:
 	case <-time.After(patience):
-		l.Fatalf("%s is queued and has not been told", name)
+		l.Fatalf("%s is queued and has not received its place", name)
 	}
 }
 
@@ -228,7 +228,7 @@ func (l *lab) queued(c *leasehold.Client) int {
 	return len(l.picture(c).Waiters)
 }
 
-// picture is what the store says of the lock.
+// picture returns the snapshot of the lock.
 func (l *lab) picture(c *leasehold.Client) driver.Snapshot {
 	l.Helper()
 	snap, err := c.Inspect(context.Background(), l.key)
@@ -244,8 +244,8 @@ func (l *lab) must(err error) {
 	}
 }
 
-// wantFree checks that nobody is inside or waits, soon. A look that is not answered tells
-// nothing and is repeated.
+// wantFree checks that the lock soon has no holders and no waiters. A failed inspection is
+// repeated.
 func (l *lab) wantFree(within time.Duration) {
 	l.Helper()
 	c, _ := l.client()
@@ -271,13 +271,13 @@ func (l *lab) receive(from <-chan outcome, within time.Duration) outcome {
 	case o := <-from:
 		return o
 	case <-time.After(within):
-		l.Fatalf("nobody got the lock in %v", within)
+		l.Fatalf("no call got the lock in %v", within)
 		return outcome{}
 	}
 }
 
-// inOrder expects the named outcomes, as many at a time as have room together,
-// each batch within the given time after the one before has released.
+// inOrder expects the named outcomes, as many at a time as can hold the lock together. Each batch
+// arrives within the given time after the release of its predecessor.
 func (l *lab) inOrder(k kind, from <-chan outcome, within time.Duration, names ...string) {
 	l.Helper()
 	for batch := range slices.Chunk(names, min(k.together, len(names))) {
@@ -289,7 +289,7 @@ func (l *lab) inOrder(k kind, from <-chan outcome, within time.Duration, names .
 			}
 			in = append(in, o)
 		}
-		// They are told side by side; the tokens say who came first.
+		// They return in any order; the tokens have the order of the store.
 		slices.SortFunc(in, func(a, b outcome) int { return cmp.Compare(a.lease.Token(), b.lease.Token()) })
 		for i, o := range in {
 			if o.name != batch[i] {
@@ -325,7 +325,7 @@ func (l *lab) ended(lease interface {
 	}
 }
 
-// eventually looks until ok, which is told by the store and sends no event.
+// eventually polls until ok returns true, for states that cause no event.
 func eventually(tb testing.TB, within time.Duration, ok func() bool, what func() string) {
 	tb.Helper()
 	for end := time.Now().Add(within); !ok(); time.Sleep(10 * time.Millisecond) {

@@ -12,10 +12,11 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// What the package documentation promises of waiting, and what a moment may take at most.
+// Bounds of waiting from the documentation of the package, and the time that a short step may
+// take.
 const (
 	window    = time.Second            // a lock that was handed to a dead waiter waits for it
-	heartbeat = 5 * time.Second        // everyone asks at least so often
+	heartbeat = 5 * time.Second        // every waiter asks at least that often
 	slack     = 800 * time.Millisecond // less than the window that a lost wake-up costs
 )
 
@@ -72,7 +73,7 @@ func (l *lab) wantQueue(c *leasehold.Client, n int) {
 		func() string { return fmt.Sprintf("%d wait, want %d", got, n) })
 }
 
-// cancelled has three wait, cancels one, and expects the others in order.
+// cancelled starts three waiters, cancels one, and expects the remaining two in order.
 func (l *lab) cancelled(k kind, place int) {
 	a, _ := l.client()
 	b, _ := l.client()
@@ -95,8 +96,8 @@ func (l *lab) cancelled(k kind, place int) {
 	l.wantFree(0)
 }
 
-// parted has an asker wait, and behind it a rival for whom there is room beside
-// the blocker. When the asker leaves, the rival comes in.
+// parted starts an asker that waits, and behind it a rival that does not exclude the blocker.
+// When the asker leaves, the rival gets the lock.
 func (l *lab) parted(k kind, ask use, within time.Duration, leave func(cancel func(), m *mortal)) {
 	a, _ := l.client()
 	b, m := l.client()
@@ -114,7 +115,7 @@ func (l *lab) parted(k kind, ask use, within time.Duration, leave func(cancel fu
 	l.release(o.lease)
 	cancel()
 	if o := l.receive(asker, time.Second); o.err == nil {
-		l.Errorf("the asker got in beside the blocker")
+		l.Errorf("the asker got the lock together with the blocker")
 	}
 	l.release(first)
 	l.wantFree(0)
@@ -181,7 +182,7 @@ func overtaking(l *lab, k kind) {
 			for range cap(tried) {
 				lease, err := k.rival(c, l.key).try(context.Background())
 				if err == nil {
-					_ = lease.Release() // it is told as an overtaking
+					_ = lease.Release() // reported as an overtaking
 				}
 				tried <- err
 			}
@@ -260,15 +261,15 @@ func sameMoment(l *lab, k kind) {
 	}
 }
 
-// listening waits until n waiters hear hints.
+// listening waits until n waiters receive hints.
 func (l *lab) listening(c *leasehold.Client, n int) {
 	l.Helper()
 	eventually(l.TB, patience, func() bool { return Listening(c, l.key) == n },
 		func() string { return "not all are queued and listen" })
 }
 
-// Listening counts the waiters that hear hints: their tickets live for longer
-// than those of waiters that poll.
+// Listening counts the waiters that receive hints: their tickets live for longer than the tickets
+// of waiters that poll.
 func Listening(c *leasehold.Client, key string) int {
 	snap, err := c.Inspect(context.Background(), key)
 	if err != nil {
@@ -348,8 +349,7 @@ func deadHolder(l *lab, k kind) {
 	l.wantFree(clean)
 }
 
-// atTheEndOf expects a grant soon after the end of a lease whose holder has
-// died, and not before.
+// atTheEndOf expects a grant soon after the end of a lease whose holder has died, and not before.
 func (l *lab) atTheEndOf(dead *leasehold.Lease, o outcome) {
 	l.Helper()
 	if o.err != nil {

@@ -7,19 +7,19 @@ import (
 	"sync"
 )
 
-// Sighting is what a holder believed at a moment.
+// Sighting is a lease that its holder saw alive at a moment.
 type Sighting struct {
 	Key       string // without spaces
-	Owner     string // one holder's alone, without spaces
+	Owner     string // unique to a holder, without spaces
 	Exclusive bool
-	// Weight is what a sharer takes of Limit; a limit of 0 is none.
+	// Weight is the part of Limit that a sharer takes; a limit of 0 means unlimited.
 	Weight, Limit int
 	Token         int64
-	At            int64 // ns of one clock for all who believe
+	At            int64 // ns of one clock for all holders
 }
 
-// Witness hears what holders believe and judges them by what the kinds of lock
-// promise. It is safe for concurrent use.
+// Witness collects the sightings of holders and compares them with the promises of the kinds of
+// locks. It is safe for concurrent use.
 type Witness struct {
 	mu      sync.Mutex
 	beliefs map[party]*belief
@@ -83,8 +83,8 @@ func (w *Witness) granted() (sum int) {
 	return sum
 }
 
-// Judge returns what contradicts the promises: two who cannot hold a lock at a
-// time and did; more places than there are; tokens that do not rise.
+// Judge returns the violations of the promises: two holders at a time that exclude each other;
+// more places than there are; tokens that do not rise.
 func (w *Witness) Judge() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -102,7 +102,7 @@ func (w *Witness) Judge() []string {
 	return wrong
 }
 
-// overlaps looks, whenever somebody begins to believe, at those who still do.
+// overlaps compares each belief, at its start, with the beliefs that still last.
 func overlaps(all []*belief) (wrong []string) {
 	var inside []*belief
 	for _, b := range all {
@@ -121,8 +121,8 @@ func overlaps(all []*belief) (wrong []string) {
 	return wrong
 }
 
-// falls compares tokens of those who cannot hold the lock together, so that the
-// order of what they believed is that of their grants.
+// falls compares tokens of beliefs that exclude each other, so that their order is the order of
+// their grants.
 func falls(all []*belief) (wrong []string) {
 	var alone, greatest *belief // the greatest token of an exclusive party, of any
 	for _, b := range all {
