@@ -52,7 +52,7 @@ func (u use) with(own ...leasehold.Option) use {
 type kind struct {
 	name string
 	ask  use // the use of the waiters
-	// block is held by whoever they wait for.
+	// block is the use of the holder that they wait for.
 	block use
 	// rival is a use that excludes ask, and that a waiting asker keeps from joining block.
 	rival use

@@ -15,21 +15,21 @@ import (
 
 // entry is a public entry in a situation.
 type entry struct {
-	of        []string // what of the API is called under the fault
+	of        []string // the calls of the API under the fault
 	situation string
 	prepare   func(*cast) error
 	call      func(context.Context, *cast) error
 
-	leaves  bool // no error says that the lease has ended in the store
-	reads   bool // it changes nothing
-	keeps   bool // it takes nothing, so that an error says nothing of what is held
-	waits   bool // somebody else holds the lock
-	ahead   bool // its token is ahead of the store's clock, which is all that is left of what a store forgets
-	short   bool // its wait, or its lease, ends by itself
+	leaves  bool // without an error the lease has ended in the store
+	reads   bool // it changes no state
+	keeps   bool // it takes no lease, so that an error does not affect the leases that are held
+	waits   bool // the second client holds the lock
+	ahead   bool // its token is ahead of the store's clock, and only the token is left when a store forgets
+	short   bool // its wait or its lease ends without a release
 	tires   bool // its lease ends when a few renewals have failed
 	mayLose bool // its end may come without the fault
-	stays   bool // a lease that nobody releases is left in the store until it ends
-	inside  bool // it asks the store for nothing
+	stays   bool // its lease is left in the store until it expires
+	inside  bool // it sends no request to the store
 	blind   bool // it takes no context
 	slow    bool // it makes several requests, one after the other
 	notOn   map[string]string
@@ -51,13 +51,13 @@ func (e *entry) ignores(f *fault) bool {
 // library a client is closed.
 func (e *entry) isRoute() bool { return strings.Contains(e.of[0], " /") }
 
-// silent reports whether an entry says nothing of a lease that it cannot give back: Close
+// silent reports whether an entry returns no error although it cannot give a lease back: Close
 // gives up after 5 s, and logs that.
 func (e *entry) silent(d disturbance) bool {
 	return e.of[0] == "Client.Close" && d.lasts > 5*time.Second && d.fate != unanswered
 }
 
-// held has the second client hold the lock for a while.
+// held makes the second client hold the lock for a while.
 func held(shared bool, d time.Duration) func(*cast) error {
 	return func(c *cast) error {
 		l, err := c.b.RWMutex(key).TryLock(context.Background())
@@ -84,12 +84,12 @@ func held(shared bool, d time.Duration) func(*cast) error {
 	}
 }
 
-// away reports whether an error says that the server was away, if it is one that restarts.
+// away reports whether err matches a server that is away, if the fault is a restart.
 func (c *cast) away(err error) bool {
 	return c.d.fate == restarts && (errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrUnavailable))
 }
 
-// mine has the first client hold the lock.
+// mine makes the first client hold the lock.
 func mine(c *cast) error {
 	l, err := c.a.Mutex(key).TryLock(context.Background())
 	if err == nil {
@@ -128,7 +128,7 @@ func (c *cast) again(ctx context.Context) error {
 		c.leaves(l)
 		switch err := l.Release(); {
 		case errors.Is(err, leasehold.ErrUnavailable):
-			return fmt.Errorf("%w: %w", leasehold.ErrUnknown, err) // of the release nothing was done, but the lock was taken
+			return fmt.Errorf("%w: %w", leasehold.ErrUnknown, err) // the release was certainly not done, but the lock was taken
 		case err != nil && !errors.Is(err, leasehold.ErrLost):
 			return err
 		}
@@ -148,7 +148,7 @@ func two(c *cast) error {
 	return err
 }
 
-// left has a lease in the store that nobody keeps alive but its id.
+// left leaves a lease in the store that its holder no longer renews; only its id is kept.
 func left(c *cast) error {
 	if err := mine(c); err != nil {
 		return err
@@ -158,7 +158,7 @@ func left(c *cast) error {
 	return c.outer.Detach(context.Background())
 }
 
-// working judges what a function meets that is called with a lock held.
+// working checks the context of a function that is called with a lock held.
 func (c *cast) working(ctx context.Context) error {
 	leases := []*leasehold.Lease{}
 	if l, ok := leasehold.FromContext(ctx); ok {
@@ -178,7 +178,7 @@ func (c *cast) working(ctx context.Context) error {
 	return nil
 }
 
-// follows judges whether a context ends with a lease, for somebody who only waits for it.
+// follows checks that a context ends soon after the context of a lease.
 func (c *cast) follows(ctx context.Context, l *leasehold.Lease) {
 	<-l.Context().Done()
 	select {
@@ -219,8 +219,8 @@ func (e *entry) tiresSoon() *entry {
 	return e
 }
 
-// isOnQuorum reports whether a quorum has what an entry of several holders needs: readers, and
-// no queue.
+// isOnQuorum reports whether an entry of several holders works on a quorum: with readers, but
+// without a queue.
 func isOnQuorum(e *entry) bool {
 	return strings.HasPrefix(e.of[0], "R") && !strings.Contains(e.situation, "First")
 }
@@ -297,7 +297,7 @@ func locks() []*entry {
 	return append(all, shared...)
 }
 
-// others are the entries that do something else.
+// others are the entries that do not take one lock.
 func others() []*entry {
 	soon := held(false, 700*time.Millisecond)
 	bg := context.Background()
@@ -452,7 +452,7 @@ func others() []*entry {
 			released := l.Release()
 			snap := c.look(key)
 			if err == nil && released == nil && !c.lying() && !slices.ContainsFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == id }) {
-				c.wrong("left to somebody, and then released: %+v", snap)
+				c.wrong("the release of the re-entered lease ended the detached lease: %+v", snap)
 			}
 			return err
 		}},
@@ -499,7 +499,7 @@ func others() []*entry {
 				c.strays.Go(func() { c.follows(ctx, l) })
 				_ = c.working(ctx)
 				if l.Context().Err() != nil && e.IsLeader() {
-					c.wrong("its lease is over, and it believes that it leads")
+					c.wrong("its lease is over, and IsLeader returns true")
 				}
 				if e.Resign(); ctx.Err() == nil {
 					c.wrong("it has resigned, and its term goes on")
@@ -513,7 +513,7 @@ func others() []*entry {
 				if err, _ := what.(error); what != nil && !errors.Is(err, errPanic) {
 					panic(what)
 				}
-				if c.d.fate == refused && c.d.long && err == nil { // a panic has no room for what the release met
+				if c.d.fate == refused && c.d.long && err == nil { // a panic hides the error of the release
 					err = leasehold.ErrUnknown
 				}
 			}()
@@ -538,7 +538,7 @@ func others() []*entry {
 				}
 			}
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				c.wrong("the store is back, and nothing is observed")
+				c.wrong("the store is back, and Observe yields no leader")
 			}
 			return nil
 		}},
@@ -572,7 +572,7 @@ func others() []*entry {
 			}
 			return err
 		}, call: func(ctx context.Context, c *cast) error {
-			// From the request on nobody may rely on it.
+			// From the request on the lease may end.
 			c.leaves(c.outer)
 			err := c.a.Break(ctx, key, c.outer.ID(), "by hand")
 			if snap := c.look(key); err == nil && len(snap.Holders) > 0 && !c.lying() {

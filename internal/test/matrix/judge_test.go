@@ -22,26 +22,27 @@ var life = timing.Life(ttl, drift)
 
 const key = "k"
 
-// cast is a play: two clients, of which the requests of the first suffer, and what they
-// were told.
+// cast is a play: two clients, of which only the first meets faults, and the leases that they
+// believe in.
 type cast struct {
 	*world
 	a, b *leasehold.Client
-	// ctx is that under which the entry is called, which may end.
+	// ctx is the context of the call, which may end.
 	end    context.CancelCauseFunc
-	idle   bool // when the fault came the first client had nothing
-	forget bool // the store has lost what it had acknowledged
-	// thin tells that a lease may have had no more than a majority, of which one node has
-	// forgotten it: it is lost, and that is told at its next renewal. Nobody holds beside it.
+	idle   bool // when the fault came the first client had no lease
+	forget bool // the store has lost acknowledged data
+	// thin means that a lease may be on a bare majority, of which one node has forgotten it: the
+	// lease is lost, and its holder notices at the next renewal. Until then no other client gets
+	// the lock.
 	thin bool
 	d    disturbance
 
 	mu      sync.Mutex
-	calm    time.Time     // since when nothing has changed but a clock; zero if something else has
+	calm    time.Time     // since when only a clock has changed; zero if there was another change
 	turns   int           // of clocks
-	leap    time.Duration // by how much that was stepped forward then
-	unready bool          // what comes before the fault has failed
-	hard    bool          // something is wrong whatever time it takes
+	leap    time.Duration // by how much a clock was stepped forward then
+	unready bool          // a step before the fault has failed
+	hard    bool          // a fault of the code is certain, even on a slow machine
 	live    []*belief
 	last    int64 // the greatest token of a writer
 	wrongs  []string
@@ -75,7 +76,7 @@ func (c *cast) enters(l *leasehold.Lease, shared bool) *belief {
 		nested = nested || other.ID() == l.ID()
 		if other.ID() != l.ID() && other.Context().Err() == nil && l.Context().Err() == nil && (!shared || !other.shared) && !c.forget {
 			c.hard = true
-			c.wrongs = append(c.wrongs, fmt.Sprintf("%s holds %q beside %s", l.Owner(), l.Key(), other.Owner()))
+			c.wrongs = append(c.wrongs, fmt.Sprintf("%s holds %q together with %s", l.Owner(), l.Key(), other.Owner()))
 		}
 	}
 	if !shared && !nested && l.Key() == key {
@@ -90,8 +91,7 @@ func (c *cast) enters(l *leasehold.Lease, shared bool) *belief {
 	return b
 }
 
-// watch judges whether somebody who only waits for the end of the context is told of a
-// loss by the deadline (P2).
+// watch checks that the context of a lease ends by the deadline of the lease (P2).
 func (c *cast) watch(l *leasehold.Lease) {
 	for {
 		deadline := l.Deadline()
@@ -106,14 +106,14 @@ func (c *cast) watch(l *leasehold.Lease) {
 		select {
 		case <-l.Context().Done():
 		default:
-			c.wrong("%s is not told by its deadline that its lease of %q is over", l.Owner(), l.Key())
+			c.wrong("the context of %s has not ended by the deadline of its lease of %q", l.Owner(), l.Key())
 		}
 		return
 	}
 }
 
-// log takes its time with a loss. A warning may be given while a driver keeps others from
-// answering, where a bubble cannot wait.
+// log takes some time for an error. It drops warnings: a driver may log them while it holds a
+// mutex, and a bubble cannot sleep there.
 type log struct{ slog.Handler }
 
 func (log) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
@@ -132,7 +132,7 @@ func (c *cast) leaves(l *leasehold.Lease) {
 	c.live = slices.DeleteFunc(c.live, func(b *belief) bool { return b.Lease == l })
 }
 
-// granted is enters for what a call returned.
+// granted is enters for the results of a call.
 func (c *cast) granted(shared bool) func(*leasehold.Lease, error) error {
 	return func(l *leasehold.Lease, err error) error {
 		if err == nil {
@@ -142,8 +142,8 @@ func (c *cast) granted(shared bool) func(*leasehold.Lease, error) error {
 	}
 }
 
-// truth judges whether what was told is so: whoever believes in a lease is inside, for
-// as long as it believes and with its token; and whoever was told that it left is not.
+// truth compares beliefs with the store: each live lease is in the store, for at least as long
+// and with the same token; each released lease is not.
 func (c *cast) truth(when string) {
 	c.mu.Lock()
 	live := slices.Clone(c.live)
@@ -161,9 +161,9 @@ func (c *cast) truth(when string) {
 		i := slices.IndexFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == b.ID() })
 		switch {
 		case i < 0:
-			c.wrong("%s: %s believes in a lease of %q that the store has not: %+v", when, b.Owner(), b.Key(), snap)
+			c.wrong("%s: %s has a live lease of %q that is not in the store: %+v", when, b.Owner(), b.Key(), snap)
 		case snap.Holders[i].Remaining < left && len(c.tables) == 1:
-			c.wrong("%s: %s believes for %v, the store for %v", when, b.Owner(), left, snap.Holders[i].Remaining)
+			c.wrong("%s: the lease of %s lasts for %v, and in the store for %v", when, b.Owner(), left, snap.Holders[i].Remaining)
 		case snap.Holders[i].Token != b.Token() && len(c.tables) == 1:
 			c.wrong("%s: the lease has the token %d, in the store %d", when, b.Token(), snap.Holders[i].Token)
 		}
@@ -184,7 +184,7 @@ func (c *cast) lying() bool {
 	return c.forget || c.thin
 }
 
-// absent judges that nobody of the first client is inside or waits.
+// absent checks that the first client has no holder and no waiter in the store.
 func (c *cast) absent(when string, except ...string) {
 	for _, k := range []string{key, "k2"} {
 		snap := c.look(k)
@@ -201,7 +201,7 @@ func (c *cast) absent(when string, except ...string) {
 	}
 }
 
-// never is absent for what is wrong however long anything takes.
+// never is absent for errors that a slow machine cannot explain.
 func (c *cast) never(when string, except ...string) {
 	c.mu.Lock()
 	before := len(c.wrongs)
@@ -212,7 +212,7 @@ func (c *cast) never(when string, except ...string) {
 	c.hard = c.hard || len(c.wrongs) > before
 }
 
-// clean judges that a node of a quorum that can be reached has nothing of the first client.
+// clean checks that the reachable node of a quorum has no holder or waiter of the first client.
 func (c *cast) clean(except []string) {
 	if len(c.tables) == 1 {
 		return
@@ -228,7 +228,7 @@ func (c *cast) clean(except []string) {
 	}
 }
 
-// ids are those of the leases that the first client had before.
+// ids returns the ids of the leases of the first client.
 func (c *cast) ids() (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,16 +243,16 @@ type disturbance struct {
 	fate   fate
 	at     int
 	lasts  time.Duration
-	then   fate // what follows
+	then   fate // the fate after it
 	lasts2 time.Duration
-	away   bool // another node of a quorum hears nothing
+	away   bool // another node of a quorum receives no message
 	before bool // the context has ended before
 	during bool // it ends during the first message
 	after  bool // it ends when the call has returned
 	closes bool // the client is closed during the first message
 	later  bool // it begins when the call has returned, a moment after that
-	hurry  bool // what was granted is given back at once, before what is late arrives
-	long   bool // leases last longer than the fault and all that follows
+	hurry  bool // granted leases are given back at once, before late messages arrive
+	long   bool // leases last longer than all faults
 }
 
 func (d *disturbance) ttl() time.Duration {
@@ -262,8 +262,8 @@ func (d *disturbance) ttl() time.Duration {
 	return ttl
 }
 
-// play has the first client call an entry, judges what comes of it, and reports whether
-// the fault was met.
+// play calls an entry by the first client, checks the outcome, and reports whether a message met
+// the fault.
 func play(t *testing.T, open func(*testing.T) *world, e *entry, d disturbance) (wrongs []string, met bool) {
 	d.long = d.long && !e.stays
 	synctest.Test(t, func(t *testing.T) {
@@ -314,7 +314,7 @@ func (c *cast) run(e *entry, d disturbance) {
 			return
 		}
 	}
-	time.Sleep(time.Millisecond) // all nodes of a quorum have heard of it
+	time.Sleep(time.Millisecond) // until all nodes of a quorum have received it
 	for _, t := range c.tables {
 		t.Keep()
 	}
@@ -341,7 +341,7 @@ func (c *cast) run(e *entry, d disturbance) {
 	}
 	if d.hurry && err == nil && len(c.ids()) > len(old) {
 		c.giveBack()
-		time.Sleep(lateness + ttl/2 - time.Since(begin)) // what was late has arrived
+		time.Sleep(lateness + ttl/2 - time.Since(begin)) // until late messages have arrived
 		c.absent("given back", old...)
 	}
 	c.mu.Lock()
@@ -355,7 +355,7 @@ func (c *cast) run(e *entry, d disturbance) {
 	if c.forget && e.ahead {
 		c.last = 0
 	}
-	c.forget = false // whoever lost its lease knows by now
+	c.forget = false // all holders of lost leases have noticed by now
 	c.mu.Unlock()
 	if !d.closes || e.isRoute() {
 		c.truth("later")
@@ -370,11 +370,11 @@ func (c *cast) run(e *entry, d disturbance) {
 	c.succeed(e)
 }
 
-// goodbye is how long a service may need to end: for what it has asked of its store.
+// goodbye is how long a service may need to end, because of its requests to the store.
 const goodbye = 2200 * time.Millisecond
 
-// moment is how long after the end of a call a fault begins that comes later: what a client
-// does at once has been done by then.
+// moment is the time from the end of a call to a fault that begins later. Requests that the
+// client sends at once are done by then.
 const moment = 10 * time.Millisecond
 
 // mild reports whether a disturbance costs no lease: one message meets with it, or the store
@@ -383,7 +383,7 @@ func mild(d disturbance) bool {
 	return d.later || slices.Contains([]fate{lost, unanswered, late, doubled, slow, stuck, killed, cutAnswer}, d.fate) && d.lasts == 0 && d.then == arrives && !d.closes
 }
 
-// kept judges that whoever has not given its lease back has it (P3).
+// kept checks that a client still has each lease that it has not given back (P3).
 func (c *cast) kept() {
 	c.mu.Lock()
 	live := slices.Clone(c.live)
@@ -436,13 +436,13 @@ func (c *cast) disturb(ctx context.Context, e *entry, d disturbance) {
 				}
 			})
 		}
-		if (loses(d.fate) || loses(d.then)) && len(c.tables) == 1 { // a quorum forgets nothing with one node
+		if (loses(d.fate) || loses(d.then)) && len(c.tables) == 1 { // a quorum loses no lease with one node
 			c.forget = true // before it does
 		}
 	}
 }
 
-// loses reports whether a store loses by a fate what it had acknowledged.
+// loses reports whether a store loses acknowledged data by a fate.
 func loses(f fate) bool { return slices.Contains([]fate{forgets, goesBack, failsOver, wentBack}, f) }
 
 func (c *cast) heal() {
@@ -476,7 +476,7 @@ func (c *cast) judge(e *entry, d disturbance, err error, took time.Duration, old
 	switch {
 	case err == nil:
 		if e.leaves && !c.lying() {
-			c.never("it said that the lease has ended")
+			c.never("no error, and the lease has not ended")
 		}
 	case errors.Is(err, leasehold.ErrUnavailable) && !errors.Is(err, leasehold.ErrUnknown):
 		if !e.keeps {
@@ -484,7 +484,7 @@ func (c *cast) judge(e *entry, d disturbance, err error, took time.Duration, old
 		}
 	case c.explains(e, d, err):
 	default:
-		c.wrong("nobody explains the error %v", err)
+		c.wrong("no fault explains the error %v", err)
 	}
 }
 
@@ -498,7 +498,7 @@ func (c *cast) explains(e *entry, d disturbance, err error) bool {
 	case e.reads && strings.HasPrefix(e.of[0], "GET "):
 		return true // the HTTP client of the test has errors of its own
 	case errors.Is(err, leasehold.ErrUnknown):
-		return !e.reads // a look changes nothing, so that nothing can be unknown
+		return !e.reads // a read-only call changes no state, so its outcome is never unknown
 	case errors.Is(err, leasehold.ErrLost) && over: // and the other locks of several have ended with it
 		return true
 	case d.closes && errors.Is(err, leasehold.ErrClosed): // and the contexts of several locks end with each other

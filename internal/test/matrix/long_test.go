@@ -22,17 +22,19 @@ const (
 	forgiven = longest + 2*time.Minute
 )
 
-// TestLong_DaysOfLossesAndRestarts has two clients use one lock for virtual days: often,
-// and then not for hours, so that counters and scripts are forgotten in between, with
-// leases of a second to ten minutes. Meanwhile messages are lost, late, doubled and held
-// up, for minutes too; a single store forgets, comes back old and fails over; and of a
-// quorum one node after the other forgets, is in quarantine and gets a mark again; and the
-// clock of a store, or of one node, is stepped forward and back by a second to a day, runs
-// fast and slow within the drift and beyond. Nobody holds beside somebody (unless a store
-// has just lost what it had acknowledged, but for one node of a quorum, or its clock was
-// stepped forward or too fast), tokens rise all the time, whoever loses a lease is told by
-// its deadline, and in the end nothing is left. A clock costs no lease but by a step
-// forward of more than three fifths of it, or by being too fast.
+// TestLong_DaysOfLossesAndRestarts lets two clients use one lock for virtual days: often, and
+// then not for hours, so that counters and scripts expire in between, with leases of a second to
+// ten minutes.
+//
+// Messages are lost, late, doubled and delayed, also by minutes. A single store forgets, comes
+// back with old data and fails over. Of a quorum, one node after the other forgets, is in
+// quarantine and gets a mark again. The clock of a store or a node is stepped forward and back by
+// a second to a day, and runs fast and slow within the drift and beyond.
+//
+// Two clients never hold the lock at once, unless a single store has just lost acknowledged data,
+// or its clock was stepped forward or too fast. Tokens always rise. A client that loses a lease
+// notices by the deadline. In the end no record is left. A clock costs a lease only if it is
+// stepped forward by more than three fifths of the lease, or is too fast.
 func TestLong_DaysOfLossesAndRestarts(t *testing.T) {
 	for _, w := range []struct {
 		name  string
@@ -89,7 +91,7 @@ func live(t *testing.T, w *world, length time.Duration) {
 	w.strays.Wait()
 	for _, s := range w.tables {
 		clock := s.(clocked)
-		clock.turn(clock.behind(), 0) // what there is lasts longer by that
+		clock.turn(clock.behind(), 0) // records last longer by that time
 	}
 	time.Sleep(2 * longest)
 	for _, s := range w.tables {
@@ -164,8 +166,8 @@ func (p *client) hold(l *leasehold.Lease, lasts, d time.Duration) {
 	}
 }
 
-// deserved judges a loss: what a clock does to a lease that is older than a hand-over is
-// healed by its next renewal.
+// deserved checks a loss: unless the hand-over is recent, the next renewal makes up for a step of
+// a clock by less than three fifths of the lease.
 func (p *client) deserved(l *leasehold.Lease, begin time.Time, lasts time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,15 +183,15 @@ type clocked interface {
 	behind() time.Duration
 }
 
-// turned turns a clock, and waits until all have heard of what came of it.
+// turned changes a clock, and waits until both clients have noticed the effect.
 func (c *cast) turned(rng *rand.Rand) {
 	c.arm(arrives, 0, 0)
-	time.Sleep(forgiven) // what was disturbed before is over
+	time.Sleep(forgiven) // earlier disturbances are over
 	c.turns++
 	clock := c.tables[rng.IntN(len(c.tables))].(clocked)
 	steps := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 	if len(c.tables) > 1 {
-		steps = steps[:3] // a node may be lost again when all clocks have passed what one has shown
+		steps = steps[:3] // a node may be lost again when all clocks have passed the greatest time that it has shown
 	}
 	step := steps[rng.IntN(len(steps))]
 	rate, lasts := 0.0, time.Duration(0)
@@ -215,7 +217,7 @@ func (c *cast) turned(rng *rand.Rand) {
 	c.recover()
 }
 
-// recover waits until whoever has lost something knows.
+// recover waits until the clients have noticed all losses.
 func (c *cast) recover() {
 	time.Sleep(forgiven)
 	c.mu.Lock()
@@ -267,7 +269,7 @@ func (c *cast) suffer(end time.Time) (n int) {
 		case f == forgets:
 			c.tables[i].Forget()
 		case len(c.tables) > 1 && age > time.Second:
-			c.tables[i].Forget() // no guard tells that a node has come back old
+			c.tables[i].Forget() // no guard detects that a node has come back with old data
 		case len(c.tables) == 1:
 			c.tables[i].GoBack()
 		}

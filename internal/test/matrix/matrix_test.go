@@ -29,12 +29,11 @@ func long(all []disturbance) []disturbance {
 type fault struct {
 	name  string
 	plays []disturbance
-	// where says on which worlds it is played; nil is on all.
+	// where are the worlds on which it is played; nil means all.
 	where []string
 }
 
-// absence is how long a store is away that nobody is to lose a lease by: half of what a lease
-// lasts.
+// absence is how long a store is away in faults by which no lease may be lost: half a lease.
 const absence = ttl / 2
 
 func each(f fate, lasts time.Duration) (all []disturbance) {
@@ -103,7 +102,7 @@ func lot(t *testing.T, w string) func() bool {
 type setting struct {
 	name    string
 	letter  string
-	like    string // which of the settings it is like, in what cannot happen there
+	like    string // another setting with the same impossible cells
 	open    func(*testing.T) *world
 	entries []*entry
 }
@@ -143,14 +142,14 @@ func (s *setting) plays(e *entry, f *fault) bool {
 	return f.where == nil || slices.Contains(f.where, s.like)
 }
 
-// happens reports whether a disturbance can happen between a client and a PostgreSQL server:
-// nothing there sends a request twice, and no answer comes at a time to the microsecond.
+// happens reports whether a disturbance can happen between a client and a PostgreSQL server: no
+// request is sent twice there, and no answer is timed to the microsecond.
 func happens(d disturbance) bool {
 	return !d.away && !d.later && !slices.Contains([]fate{doubled, onEdge, beforeEdge, only503}, d.fate)
 }
 
-// cell plays what is drawn of a cell, and returns how much that was. A cell of which all was
-// played and nothing has met the fault shows nothing.
+// cell plays the drawn plays of a cell, and returns their number. It fails if it played the whole
+// cell and no play met the fault: such a cell proves no property.
 func (s *setting) cell(t *testing.T, e *entry, f *fault, drawn func() bool) (plays int) {
 	all, met := true, false
 	for i, d := range f.plays {
@@ -169,14 +168,14 @@ func (s *setting) cell(t *testing.T, e *entry, f *fault, drawn func() bool) (pla
 		met = met || meets
 	}
 	if all && !met {
-		t.Errorf("none of %d plays has met the fault", plays)
+		t.Errorf("not one of %d plays has met the fault", plays)
 	}
 	return plays
 }
 
-// TestMatrix_EveryEntryUnderEveryFault calls every entry of the library, on a store, by
-// way of a service of two replicas and on a quorum, and every route of the service, under
-// every fault, and judges what the caller was told. Each cell has a play that meets its fault.
+// TestMatrix_EveryEntryUnderEveryFault calls every entry of the library, on a store, by way of a
+// service of two replicas and on a quorum, and every route of the service, under every fault, and
+// checks the results. Each cell has a play that meets its fault.
 func TestMatrix_EveryEntryUnderEveryFault(t *testing.T) {
 	for _, s := range settings() {
 		if s.open == nil {

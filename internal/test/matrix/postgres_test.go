@@ -36,7 +36,7 @@ const (
 // budget is the time after which no play begins, and none is repeated.
 const budget = 75 * time.Second
 
-// tries bounds how often a play is repeated while which the machine stood still.
+// tries bounds how often a play is repeated because the machine stood still.
 const tries = 3
 
 // TestMatrix_OnPostgres calls every entry of the library under the faults that there can
@@ -103,7 +103,7 @@ func players() []*entry {
 	return slices.DeleteFunc(append(locks(), others()...), func(e *entry) bool { return e.notOn["postgres"] != "" })
 }
 
-// drawn are the plays, those that take longest first.
+// drawn returns the plays, the longest first.
 func drawn() (all []part) {
 	rng := rand.New(rand.NewPCG(*seed, 3)) //nolint:gosec // to be repeated
 	for _, e := range players() {
@@ -124,7 +124,7 @@ func drawn() (all []part) {
 	return all
 }
 
-// scene is what all plays have in common.
+// scene is the state that all plays share.
 type scene struct {
 	t      *testing.T
 	stalls *stalls
@@ -135,7 +135,7 @@ type scene struct {
 	unmet              int // met no fault
 }
 
-// stage is a server, and those who look at it without a fault.
+// stage is a server, with its clients that meet no faults.
 type stage struct {
 	server *postgrestest.Server
 	host   string
@@ -191,7 +191,7 @@ func (s *scene) play(st *stage, p part) {
 		switch {
 		case len(c.wrongs) == 0:
 			if !c.hasMet() {
-				s.t.Logf("it has met no fault, and shows nothing: %s", &p)
+				s.t.Logf("it has met no fault, and proves no property: %s", &p)
 				s.mu.Lock()
 				s.unmet++
 				s.mu.Unlock()
@@ -215,9 +215,9 @@ func (s *scene) play(st *stage, p part) {
 	}
 }
 
-// restart has all entries meet with a restart of one server, at the same time: a half of
-// the requests is on its way when it is killed, and the other half comes when it is gone.
-// Leases last for a minute, so that none may be lost.
+// restart exposes all entries to a restart of one server, at the same time: half of the requests
+// are on their way when it is killed, and the other half are sent when it is gone. Leases last
+// for a minute, so that none may be lost.
 func (s *scene) restart(gone chan<- struct{}) {
 	st := s.open()
 	all := slices.DeleteFunc(players(), func(e *entry) bool { return e.inside })
@@ -234,7 +234,7 @@ func (s *scene) restart(gone chan<- struct{}) {
 			begin := time.Now()
 			c := act(w, e, p.disturbance)
 			if c.unready {
-				g.arrived <- struct{}{} // the others do not wait for it
+				g.arrived <- struct{}{} // the remaining plays do not wait for it
 			}
 			if stalled := s.stalls.since(begin); len(c.wrongs) > 0 && (c.hard || stalled == 0 && !c.unready) {
 				s.t.Errorf("after %v: %s:\n%s", time.Since(s.begin).Round(time.Second), &p, strings.Join(c.wrongs, "\n"))
@@ -330,7 +330,7 @@ func (r *archive) GoBack() {
 	r.replace(r.kept)
 }
 
-// replace is a loss of what the server had acknowledged.
+// replace replaces the rows of the server, as a loss of acknowledged data does.
 func (r *archive) replace(by []record) {
 	var err error
 	for range 50 {
@@ -357,7 +357,7 @@ func (r *archive) kill(pid uint32) {
 	_, _ = r.pool.Exec(context.Background(), `SELECT pg_terminate_backend($1::bigint::int, 5000)`, int64(pid))
 }
 
-// corner is a part of a store: the keys with a prefix. Closing it does nothing.
+// corner is the part of a store whose keys have a prefix. Its Close has no effect.
 type corner struct {
 	*postgresdriver.Driver
 	prefix string
@@ -407,13 +407,13 @@ func (c corner) List(ctx context.Context, prefix, cursor string) ([]string, stri
 
 func (c corner) Close() error { return nil }
 
-// stalls are the times at which the machine stood still for long enough to change what
-// comes of a play.
+// stalls records the times at which the machine stood still for long enough to change the result
+// of a play.
 type stalls struct {
 	mu    sync.Mutex
 	all   []stall
-	began time.Time // the look that is under way
-	last  time.Time // that the machine was quick
+	began time.Time // the start of the present measurement
+	last  time.Time // when the machine was last quick
 }
 
 type stall struct {
@@ -468,8 +468,9 @@ func (s *stalls) settle() {
 	}
 }
 
-// since returns the longest time for which the machine stood still since begin, 0 for
-// none. A play may end before the look does that the same stall holds up.
+// since returns the longest time for which the machine stood still since begin, or 0. It counts
+// the present measurement, too: a play may end before the measurement of the stall that delays
+// both.
 func (s *stalls) since(begin time.Time) (longest time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

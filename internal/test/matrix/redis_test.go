@@ -28,7 +28,7 @@ func newKeyspace() *keyspace {
 
 func (k *keyspace) join() store { return k.Join() }
 
-// open is a client of the driver, whose commands suffer.
+// open returns a client of the driver whose commands meet faults.
 func (k *keyspace) open(w *weather) *redisroom.Store {
 	main, renew := &connection{weather: w, server: k}, &connection{weather: w, server: k}
 	return redisroom.New(redisroom.Config{Main: main, Renew: renew, Prefix: "p:", Timeout: redisroom.DefaultTimeout})
@@ -36,7 +36,7 @@ func (k *keyspace) open(w *weather) *redisroom.Store {
 
 // connection is a client of a keyspace, as the driver needs it.
 type connection struct {
-	redisroom.Client // what it lacks, nobody calls
+	redisroom.Client // for the methods that the driver does not call
 	*weather
 	server *keyspace
 
@@ -83,9 +83,8 @@ func (c *connection) Do(ctx context.Context, cmd []string) (any, error) {
 	return g.get(), nil
 }
 
-// timed sends a message, and ends as a client library does, which reads the deadline of
-// a context and has a timeout of its own: the Done of one by the library tells nothing of
-// its deadline.
+// timed sends a message, and ends as in a client library, which reads the deadline of a context
+// and has a timeout of its own. The Done of a context made here has no deadline.
 func (c *connection) timed(caller context.Context, do func(context.Context) error) error {
 	left := redisroom.DefaultTimeout
 	if deadline, ok := caller.Deadline(); ok {
@@ -109,7 +108,7 @@ func (c *connection) timed(caller context.Context, do func(context.Context) erro
 	return err
 }
 
-// refusal is one of the answers of a server that does nothing, in turn.
+// refusal returns one of the errors of a server that refuses a command, in turn.
 func (c *connection) refusal() error {
 	all := []redisroom.ReplyError{
 		"OOM command not allowed when used memory > 'maxmemory'.", "LOADING Redis is loading the dataset in memory",

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 )
 
-// onServiceAsClients is two clients of two services on a quorum, to which nothing happens.
+// onServiceAsClients is two clients of two services on a quorum, without faults.
 func onServiceAsClients(t *testing.T) *world {
 	w := onServiceOnQuorum(t)
 	for i := range w.drivers {
@@ -25,8 +25,8 @@ func onServiceAsClients(t *testing.T) *world {
 	return w
 }
 
-// TestMatrix_WhatAStoreHasNotIsRefused calls every entry of the library that a quorum has
-// not, on a quorum and by way of services on one: it is refused, and nothing is left of it.
+// TestMatrix_WhatAStoreHasNotIsRefused calls every entry that a quorum does not support, on a
+// quorum and by way of services on one: the entry is refused, and leaves no record.
 func TestMatrix_WhatAStoreHasNotIsRefused(t *testing.T) {
 	settings := []setting{{name: "quorum", open: onQuorum}, {name: "redis quorum", open: onRedisQuorum}, {name: "service on a quorum", open: onServiceAsClients}}
 	for _, s := range settings {
@@ -39,7 +39,7 @@ func TestMatrix_WhatAStoreHasNotIsRefused(t *testing.T) {
 	}
 }
 
-// refuses judges that an entry, or what comes before it, is refused.
+// refuses checks that an entry, or a step before it, is refused.
 func refuses(t *testing.T, w *world, e *entry) {
 	c := &cast{world: w, d: disturbance{long: true}}
 	for i, p := range []**leasehold.Client{&c.a, &c.b} {

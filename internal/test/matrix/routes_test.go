@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// answer is what a service said of a lease.
+// answer is a lease in the answer of a service.
 type answer struct {
 	State     string `json:"state"`
 	Token     int64  `json:"token"`
@@ -32,8 +32,8 @@ type answer struct {
 
 var errGaveUp = fmt.Errorf("no answer that says anything: %w", leasehold.ErrUnknown)
 
-// send asks a service until it gets an answer of a service, and another replica each
-// time: a page of somebody in between, and a 5xx, say nothing.
+// send repeats a request until a service answers, each time to the next replica. It ignores pages
+// of gateways, and 5xx.
 func (c *cast) send(ctx context.Context, method, path, body string) (status int, a answer, sent time.Time, err error) {
 	for range 6 {
 		sent = time.Now()
@@ -76,7 +76,7 @@ func (c *cast) once(ctx context.Context, method, path, body string) (status int,
 	return resp.StatusCode, a, err
 }
 
-// keeps judges that the store has a lease for as long as its client was told.
+// holdsOn checks that the store has a lease until the end that its client was promised.
 func (c *cast) holdsOn(id string, token int64, until time.Time) {
 	for time.Until(until) > 0 {
 		snap := c.look(key)
@@ -86,7 +86,7 @@ func (c *cast) holdsOn(id string, token int64, until time.Time) {
 		}
 		switch {
 		case i < 0:
-			c.wrong("%v before its end the store has no lease that a client was told of: %+v", time.Until(until), snap)
+			c.wrong("%v before its end a lease that a client was promised is not in the store: %+v", time.Until(until), snap)
 			return
 		case token != 0 && snap.Holders[i].Token != token && len(c.tables) == 1:
 			c.wrong("the lease has the token %d, in the store %d", token, snap.Holders[i].Token)
@@ -100,13 +100,14 @@ func (c *cast) holdsOn(id string, token int64, until time.Time) {
 
 const lease = "/v1/locks/k/leases/w"
 
-// acquires asks for the lock, and judges what is told. held tells that somebody else
-// holds it for a while.
+// acquires asks for the lock, and checks the answer. If prepare is not nil, the second client
+// holds the lock for a while.
 func acquires(situation, body string, prepare func(*cast) error) *entry {
 	return &entry{of: []string{"POST /v1/locks/{name}", "POST /v1/locks"}, situation: situation, prepare: prepare, waits: prepare != nil, call: func(ctx context.Context, c *cast) error {
 		body, leaves := body, strings.Contains(body, `"ticketMs":0,`)
-		// What its client leaves behind lasts, unless it is undone. What arrives after that is
-		// not: its id may be the client's next request's, too, and so is not forbidden.
+		// A lease that the client leaves behind lasts, unless it is undone. A request that arrives
+		// after the undo is not undone, nor forbidden: the client's next request may have the same
+		// id.
 		if c.behind && c.d.during && c.d.fate != stuck {
 			body = strings.Replace(body, `"ttlMs":3000`, `"ttlMs":60000`, 1)
 		}
@@ -123,7 +124,7 @@ func acquires(situation, body string, prepare func(*cast) error) *entry {
 				c.wg.Go(func() { c.holdsOn("w", a.Token, until) })
 				return nil
 			case status == 409 && c.behind && leaves && !slices.Contains([]fate{late, doubled}, c.d.fate) && c.d.then != late:
-				c.absent("it was told that it waits no longer")
+				c.absent("the answer was that it no longer waits")
 				fallthrough
 			case status == 202 || status == 409 && prepare != nil:
 				time.Sleep(200 * time.Millisecond)
@@ -139,8 +140,8 @@ func acquires(situation, body string, prepare func(*cast) error) *entry {
 	}}
 }
 
-// impatient asks for the lock by new requests, each to another replica, before those
-// before it have been answered.
+// impatient asks for the lock by new requests, each to the next replica, before the previous
+// requests are answered.
 func impatient(prepare func(*cast) error) *entry {
 	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: "with waitMs, by several requests", prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
 		for range 30 {
@@ -196,8 +197,8 @@ func crowd(prepare func(*cast) error) *entry {
 	}}
 }
 
-// together asks for the lock by three requests at once, and awaits all answers: where nothing
-// was disturbed one tells of the grant, and the others of the same lease.
+// together asks for the lock by three requests at once, and awaits all answers: without a
+// disturbance one answer is the grant, and the remaining two report the same lease.
 func together(prepare func(*cast) error) *entry {
 	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: "with waitMs, by three requests that are all awaited", prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
 		var statuses [3]int
@@ -225,8 +226,8 @@ func together(prepare func(*cast) error) *entry {
 	}}
 }
 
-// answered takes note of the answer to an acquire that was sent then, and reports whether
-// there is nothing more to ask.
+// answered records the answer to an acquire that was sent at the given time, and reports whether
+// the entry has ended.
 func (c *cast) answered(status int, a answer, sent time.Time, err error) (over bool, _ error) {
 	switch {
 	case err != nil:
@@ -240,9 +241,9 @@ func (c *cast) answered(status int, a answer, sent time.Time, err error) (over b
 	return false, nil
 }
 
-// cut asks for the lock by a request whose connection ends, and by another one, before which
-// somebody else has asked: where nothing was disturbed by then the place was kept, so that
-// it is served first.
+// cut asks for the lock by a request whose connection ends, and by another request, before which
+// the second client has asked. Without a disturbance until then the place is kept, so that the
+// second request is served first.
 func cut(prepare func(*cast) error) *entry {
 	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: "with ticketMs, cut off, and asked again", prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
 		const body = `{"leaseId":"w","ttlMs":3000,"waitMs":2000,"ticketMs":3000,"owner":"A"}`
@@ -283,9 +284,9 @@ func cut(prepare func(*cast) error) *entry {
 	}}
 }
 
-// heard asks for the lock by way of one replica with the address of a stream of the other
-// one, and judges whether that tells of its turn: where nothing was disturbed by then, it
-// does, also if the connection of the stream has ended meanwhile.
+// heard asks for the lock at one replica with the address of a stream of the other replica, and
+// checks that the stream reports its turn: without a disturbance until then it does, also if the
+// connection of the stream has ended in between.
 func heard(situation string, lost bool, prepare func(*cast) error) *entry {
 	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: situation, prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
 		stream := c.attend(ctx, "")
@@ -299,14 +300,14 @@ func heard(situation string, lost bool, prepare func(*cast) error) *entry {
 			undisturbed := status == 202 && !c.disturbed()
 			if lost && undisturbed {
 				stream.end()
-				time.Sleep(time.Second) // and so it misses what comes
+				time.Sleep(time.Second) // it misses the events of this second
 				stream, lost = c.attend(ctx, stream.last), false
 			}
 			select {
 			case <-stream.events:
 			case <-time.After(2 * time.Second):
 				if undisturbed && !c.disturbed() {
-					c.wrong("no stream tells that its turn has come")
+					c.wrong("no stream reports its turn")
 				}
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -315,7 +316,7 @@ func heard(situation string, lost bool, prepare func(*cast) error) *entry {
 	}}
 }
 
-// stream is one of events to which nothing happens.
+// stream is a stream of events without faults.
 type stream struct {
 	address string        // as JSON
 	last    string        // the id of its beginning
@@ -383,7 +384,7 @@ func asked(c *cast) error {
 	return err
 }
 
-// several is asked, beside another lock whose lease was broken.
+// several is asked with a second lock, whose lease was broken.
 func several(c *cast) error {
 	ctx := context.Background()
 	for _, r := range []struct {
@@ -449,7 +450,7 @@ func routes() []*entry {
 			}
 			for _, i := range []int{0, 2} {
 				if a.Leases[i].State == "held" {
-					c.wrong("renewed what nobody holds: %+v", a.Leases[i])
+					c.wrong("renewed a lease that is not held: %+v", a.Leases[i])
 				}
 			}
 			switch a.Leases[1].State {
@@ -520,8 +521,7 @@ func routes() []*entry {
 	return all
 }
 
-// tells opens a stream, again where it does not tell of an event while somebody listens,
-// and judges whether one does in the end.
+// tells opens streams one after the other until one delivers the event, and fails if none does.
 func tells(path, event string) func(context.Context, *cast) error {
 	return func(ctx context.Context, c *cast) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute/2)
@@ -536,14 +536,14 @@ func tells(path, event string) func(context.Context, *cast) error {
 			}
 		}
 		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-			c.wrong("the service is back, and no stream tells of the lock")
+			c.wrong("the service is back, and no stream reports the lock")
 		}
 		return context.Cause(ctx)
 	}
 }
 
-// listen has somebody hear the first replica's stream of the lock, to whom nothing happens,
-// until it ends or the function is called.
+// listen reads the first replica's stream of the lock, without faults, until it ends or the
+// function is called.
 func (c *cast) listen() (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/v1/events?name=k", nil)
@@ -563,7 +563,7 @@ func (c *cast) listen() (end func()) {
 	return cancel
 }
 
-// hears listens to a stream until an event comes.
+// hears reads a stream until an event comes.
 func (c *cast) hears(ctx context.Context, path, event string) bool {
 	ctx, cancel := context.WithTimeout(ctx, attention)
 	defer cancel()

@@ -37,12 +37,12 @@ var local = map[string]string{
 	"Alongside": "", "Constant": "", "Linear": "", "Exponential": "", "Backoff.Delay": "",
 }
 
-// command is one of the command line: what of the library it calls under a fault, and
-// the tests of what only it adds.
+// command is a command of the command line: the calls of the library that it makes under a fault,
+// and the tests of its own behaviour.
 type command struct {
 	calls []string
 	tests []string
-	says  string // why nothing can happen, if it calls nothing
+	says  string // the reason why it is not affected, if it makes no calls
 }
 
 var commands = map[string]command{
@@ -64,8 +64,8 @@ var commands = map[string]command{
 	"leasehold": {says: "it only finds the command"},
 }
 
-// resources are the entries of package fence, and of postgresdriver.Pin, which a resource calls
-// and not somebody who locks, with the tests of what they do under faults.
+// resources are the entries of package fence, and postgresdriver.Pin, which are called by a
+// resource and not by a holder, with the tests of their behaviour under faults.
 var resources = map[string][]string{
 	"fence.SQL.Do":       {"TestPostgres_UnderFaults", "TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused", "TestSQL_FailedWorkIsRolledBack"},
 	"fence.SQL.Raise":    {"TestPostgres_UnderFaults", "TestPostgres_HR_F3_SerializationFailuresAreToBeRepeated"},

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// wire stands between a client and a PostgreSQL server, and has requests meet with the
-// weather. A request is what the client sends until it wants an answer, by Sync or as a
-// simple query. Those that name the table count as messages; what prepares them, and what
-// cleans up, meets with what lasts.
+// wire is a proxy between a client and a PostgreSQL server that applies the weather to requests.
+// A request is all that the client sends before it waits for an answer, by Sync or as a simple
+// query. Requests that name the table count as messages; preparation and clean-up meet only
+// lasting faults.
 type wire struct {
 	*weather
 	table    shelf
@@ -42,7 +42,7 @@ func (w *wire) serve() {
 	}
 }
 
-// stop cuts all connections, and returns when nothing is under way.
+// stop cuts all connections, and returns when no request is under way.
 func (w *wire) stop() {
 	_ = w.listener.Close()
 	w.mu.Lock()
@@ -73,8 +73,8 @@ func (w *wire) drop(c net.Conn) {
 	delete(w.conns, c)
 }
 
-// What somebody in between says who knows nothing of PostgreSQL, and what a server says
-// that takes nobody, or nobody more.
+// page is the answer of a gateway that does not speak PostgreSQL. Next come the errors of a
+// server that accepts no connections, or no more.
 var page = []byte("HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n<html>the gateway says so</html>")
 
 func fatal(code, text string) []byte {
@@ -137,10 +137,10 @@ type line struct {
 	texts          map[string]string // of prepared statements, by their names
 	pid            uint32
 	left           bool // the server's side goes on without the client
-	within         bool // a transaction, which the server keeps others from the row for
+	within         bool // in a transaction, in which the server keeps the row locked
 }
 
-// packet reads what begins with its length, behind a byte if there is to be one.
+// packet reads a message that begins with its length, or with its kind if kind is not empty.
 func packet(from io.Reader, kind []byte) ([]byte, error) {
 	head := make([]byte, len(kind)+4)
 	if _, err := io.ReadFull(from, head); err != nil {
@@ -200,7 +200,7 @@ func (l *line) send(frames [][]byte) bool {
 	return err == nil
 }
 
-// answer reads what the server says until it is ready for more, or has gone.
+// answer reads the server's messages until it is ready for the next request, or has gone.
 func (l *line) answer() (all []byte, ready bool) {
 	return l.answers(func(kind byte) bool { return kind == 'Z' })
 }
@@ -317,8 +317,8 @@ func (w *weather) still() fate {
 	return w.fate
 }
 
-// killed sends a request but for its last statement, which is the commit if there is one,
-// and has the server end the session when it has done the others.
+// killed sends a request without its last statement, which is the commit if there is one, and
+// makes the server end the session after the statements before it.
 func (l *line) killed(req request) bool {
 	last, statements := 0, 0
 	for i, frame := range req.frames {

@@ -30,49 +30,49 @@ const (
 
 var errNoAnswer = errors.New("no answer")
 
-// fate is what becomes of one message.
+// fate is the effect of the weather on one message.
 type fate uint8
 
 const (
 	arrives      fate = iota
-	lost              // it does not arrive, and nobody knows that
+	lost              // it does not arrive, and the sender does not notice
 	unanswered        // it arrives, and the answer is lost
 	slow              // the answer takes its time
 	stuck             // it takes its time to arrive
 	late              // it is given up, and arrives much later
-	doubled           // it arrives, and once more later
+	doubled           // it arrives, and again later
 	onEdge            // it is answered when the lease ends
 	beforeEdge        // it is answered a microsecond before
-	frozen            // the server stands still, and does later what it was sent
-	refused           // the server says that it does nothing
+	frozen            // the server stops, and later handles the messages that it was sent
+	refused           // the server answers that it does not do it
 	noDial            // there is no connection, and no file descriptor for one
-	gateway           // somebody in between answers, and nothing arrives
-	gatewayAfter      // somebody in between answers, and it arrived
-	starved           // everything takes its time, there and back
+	gateway           // a gateway answers, and it does not arrive
+	gatewayAfter      // a gateway answers, and it arrived
+	starved           // requests and answers are slow
 	forgets           // it is answered, and then the store forgets everything
 	goesBack          // it is answered, and then the store is as it was when the fault began
 	failsOver         // it arrives, the answer is lost, and the store is as it was
-	only503           // it arrives, and somebody in between says that the service is unavailable
+	only503           // it arrives, and a gateway answers that the service is unavailable
 	killed            // the server ends the session before the commit
 	restarts          // the server is killed, and comes back with its data
 	cutAnswer         // it is done, and the connection ends in the midst of the answer
 	wentBack          // before it arrives the store is as it was when the fault began
 )
 
-// weather is what becomes of the messages of one client: one of them, or all from it on
-// for a while, meet with a fault.
+// weather applies faults to the messages of one client: to one message, or to all messages from
+// it on for a while.
 type weather struct {
 	mu    sync.Mutex
 	fate  fate
-	at    int           // which message, counted from when it was armed; -1 is none
+	at    int           // which message, counted from when it was armed; -1 for no message
 	for_  time.Duration // and how long all after it do too
 	until time.Time
-	then  fate // what follows it, for a while
+	then  fate // the fate after that, for a while
 	long  time.Duration
 	met   int // how many messages have
 	seen  int
-	fixed bool   // met by none any more
-	meets func() // is called when one has met the fault
+	fixed bool   // messages no longer meet the fault
+	meets func() // is called when a message has met the fault
 
 	strays sync.WaitGroup
 	turn   int
@@ -84,7 +84,7 @@ func (w *weather) arm(f fate, at int, d time.Duration) {
 	w.fate, w.at, w.for_, w.seen, w.met = f, at, d, 0, 0
 }
 
-// next returns what becomes of a message.
+// next returns the fate of a message.
 func (w *weather) next() fate {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -136,7 +136,7 @@ func (w *weather) after(d time.Duration, f func()) {
 	})
 }
 
-// store is what all of the stores here can do.
+// store is the set of interfaces of all stores here.
 type store interface {
 	driver.Driver
 	driver.Watcher
@@ -145,11 +145,11 @@ type store interface {
 	driver.Marker
 }
 
-// shelf is where stores keep what they have. It can forget.
+// shelf is the data of a store. It can forget.
 type shelf interface {
-	join() store // one more client, to whom nothing happens
-	Keep()       // remembers what there is now
-	GoBack()     // returns to it
+	join() store // another client, without faults
+	Keep()       // saves the present data
+	GoBack()     // restores the saved data
 	Forget()
 }
 
@@ -173,7 +173,7 @@ func (d *dial) now() time.Time {
 	return shown
 }
 
-// turn steps the clock by d, and has it be too fast by rate from now on.
+// turn steps the clock by the given time, and makes it too fast by rate from now on.
 func (d *dial) turn(by time.Duration, rate float64) {
 	now := d.now()
 	d.mu.Lock()
@@ -182,7 +182,7 @@ func (d *dial) turn(by time.Duration, rate float64) {
 	d.ahead, d.rate = now.Sub(d.since)+by, rate
 }
 
-// behind reports how far the clock is behind what it has shown.
+// behind reports how far the clock is behind the greatest time that it has shown.
 func (d *dial) behind() time.Duration {
 	now := d.now()
 	d.mu.Lock()
@@ -235,12 +235,12 @@ func meet(ctx context.Context, f fate, w *weather, t shelf, do func(context.Cont
 	case forgets:
 		err := do(ctx)
 		t.Forget()
-		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
+		time.Sleep(time.Millisecond) // no answer arrives within a microsecond
 		return err
 	case goesBack:
 		err := do(ctx)
 		t.GoBack()
-		time.Sleep(time.Millisecond) // nothing comes back within a microsecond
+		time.Sleep(time.Millisecond) // no answer arrives within a microsecond
 		return err
 	case wentBack:
 		t.GoBack()
@@ -255,8 +255,8 @@ func meet(ctx context.Context, f fate, w *weather, t shelf, do func(context.Cont
 	return do(ctx)
 }
 
-// answered does something after a while, whether or not somebody waits for it still,
-// and answers after another.
+// answered runs do after the time there, also if the caller no longer waits, and returns its
+// error after the time back.
 func answered(ctx context.Context, w *weather, do func(context.Context) error, there, back time.Duration) error {
 	done := make(chan error, 1)
 	w.strays.Go(func() {
@@ -273,7 +273,7 @@ func answered(ctx context.Context, w *weather, do func(context.Context) error, t
 	}
 }
 
-// faulty is a driver whose messages suffer.
+// faulty is a driver whose messages meet faults.
 type faulty struct {
 	*weather
 	table shelf
@@ -363,7 +363,8 @@ func (d *faulty) Mark(ctx context.Context, mark driver.Mark, by string) error {
 // Close leaves the store to messages that are late.
 func (d *faulty) Close() error { return nil }
 
-// world is what two clients use: one whose messages suffer, and one whose do not.
+// world is the environment of two clients: the messages of the first meet faults, and the
+// messages of the second do not.
 type world struct {
 	*weather
 	other   *weather // of the way to another node of a quorum; nil without one
@@ -375,13 +376,13 @@ type world struct {
 	aim     func()               // has the next request go to the replica that suffers; nil if both do
 	shut    func()               // has the first replica be shut down; nil if the client is closed instead
 	stop    func()
-	dials   bool // connections last, and it is new ones that cannot be had without descriptors
-	behind  bool // what suffers is the way from a service to its store
+	dials   bool // connections last, and only new connections need descriptors
+	behind  bool // faults are on the way from a service to its store
 	// slack is what may be missing of a bound in real time, 0 in a bubble.
 	slack time.Duration
 }
 
-// look shows a lock as the store has it; a quorum's lock is what a majority has.
+// look returns the state of a lock in the store, or in a majority of the nodes of a quorum.
 func (w *world) look(key string) driver.Snapshot {
 	var best driver.Snapshot
 	var holders []driver.Holder // that a majority has
@@ -471,8 +472,8 @@ func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.D
 	return w
 }
 
-// onService is two clients of two services on one store. What suffers is the way from
-// the first client to the services.
+// onService is two clients of two services on one store. Faults are on the way from the first
+// client to the services.
 func onService(t *testing.T) *world { return services(t, tables(), false) }
 
 // onPage is the same, where the services have a page for people.
@@ -493,7 +494,7 @@ func behindPage(t *testing.T) *world {
 func onRedisService(t *testing.T) *world     { return services(t, keyspaces(), false) }
 func behindRedisService(t *testing.T) *world { return services(t, keyspaces(), true) }
 
-// backing is a store behind services, and what opens a client of it that suffers.
+// backing is a store behind services, with a function that opens a client with faults.
 type backing struct {
 	shelf
 	suffering func(*weather) driver.Driver
@@ -509,8 +510,7 @@ func keyspaces() backing {
 	return backing{k, func(w *weather) driver.Driver { return k.open(w) }}
 }
 
-// onDeafService is onService, where somebody in between keeps back what the streams of events
-// tell, from both clients.
+// onDeafService is onService with a gateway that holds back the events of all streams.
 func onDeafService(t *testing.T) *world {
 	w := onService(t)
 	for _, sky := range w.skies {
@@ -530,7 +530,7 @@ func services(t *testing.T, store backing, behind bool, opts ...server.Option) *
 	}
 	end := w.serve(t, stores, opts...)
 	for i := range w.drivers {
-		if i == 1 && behind { // the second client has nothing to do with it
+		if i == 1 && behind { // the second client uses the store directly
 			w.drivers[1] = w.tables[0].join()
 			break
 		}
@@ -552,8 +552,8 @@ func services(t *testing.T, store backing, behind bool, opts ...server.Option) *
 	return w
 }
 
-// onServiceOnQuorum is two services on a quorum of three. What suffers is the way from the
-// first service to one node. The second client uses the quorum itself.
+// onServiceOnQuorum is two services on a quorum of three. Faults are on the way from the first
+// service to one node. The second client uses the quorum itself.
 func onServiceOnQuorum(t *testing.T) *world {
 	w := onQuorum(t)
 	nodes, end := w.stop, w.serve(t, w.drivers)
@@ -567,13 +567,13 @@ func onServiceOnQuorum(t *testing.T) *world {
 	return w
 }
 
-// open is a driver that others use, too.
+// open is a driver whose Close has no effect, because it is shared.
 type open struct{ driver.Driver }
 
 func (open) Close() error            { return nil }
 func (o open) Unwrap() driver.Driver { return o.Driver }
 
-// serve starts a service on each store, and returns what ends them.
+// serve starts a service on each store, and returns a function that ends them.
 func (w *world) serve(t *testing.T, stores [2]driver.Driver, opts ...server.Option) (end func()) {
 	var ends []func()
 	defer func() { w.shut = ends[0] }()
@@ -608,10 +608,10 @@ type sky struct {
 	*weather
 	table    shelf
 	replicas []http.RoundTripper
-	// streams tells that a request for a stream of events suffers as others do. That of a
-	// client of the library does not: what it hears only makes it faster.
+	// streams means that requests for a stream of events meet faults. Streams of a client of the
+	// library do not: their events only make it faster.
 	streams bool
-	// deaf tells that a stream of a client of the library begins, and nothing follows.
+	// deaf means that a stream of a client of the library begins, and no event follows.
 	deaf bool
 
 	mu sync.Mutex
@@ -656,7 +656,7 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 	send := func(ctx context.Context) error {
 		end := func() {}
 		if stream {
-			ctx, end = context.WithTimeout(ctx, attention) // nobody else ends one that is not answered
+			ctx, end = context.WithTimeout(ctx, attention) // a request that is not answered has no other end
 		}
 		copied := req.Clone(ctx)
 		copied.Body = io.NopCloser(strings.NewReader(body))
@@ -705,7 +705,7 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 	return g.get(), nil
 }
 
-// keptBack is the body of a stream of which nothing arrives but the beginning.
+// keptBack is the body of a stream of which only the beginning arrives.
 type keptBack struct {
 	io.ReadCloser
 	end   <-chan struct{}
@@ -736,7 +736,7 @@ func (s streamed) Close() error {
 	return s.ReadCloser.Close()
 }
 
-// sufferHTTP is suffer, with what only happens to HTTP.
+// sufferHTTP is suffer with the faults of HTTP.
 func (s *sky) sufferHTTP(ctx context.Context, send func(context.Context) error, met *got[fate]) error {
 	w := s.weather
 	f := w.next()
