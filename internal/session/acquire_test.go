@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// answers are those of a store to one question after the other; the last is repeated.
-// nil hangs.
+// answers returns the answers of a store to one question after the other; the last is repeated. A
+// nil answer hangs.
 func answers(all ...any) func(context.Context, int, *driver.Request) (driver.Reply, error) {
 	return func(ctx context.Context, n int, _ *driver.Request) (driver.Reply, error) {
 		switch a := all[min(n, len(all))-1].(type) {
@@ -30,9 +30,9 @@ func answers(all ...any) func(context.Context, int, *driver.Request) (driver.Rep
 	}
 }
 
-// TestTry_AsksAsOftenAndAsLongAsItSays holds every question of somebody who does not wait
-// to its time and limit, and the answer to what is known: an outcome is unknown, and is
-// undone, once a question was not answered that may have had an effect.
+// TestTry_AsksAsOftenAndAsLongAsItSays checks the times and limits of the questions of a try, and
+// its result: the outcome is unknown, and is undone, if a question that may have had an effect
+// was not answered.
 func TestTry_AsksAsOftenAndAsLongAsItSays(t *testing.T) {
 	granted, gone := driver.Reply{State: driver.Granted, Token: 7}, driver.Reply{State: driver.Gone}
 	broken := driver.Reply{State: driver.Gone, Broken: true, Reason: "by hand"}
@@ -135,8 +135,8 @@ func isReply(a any) bool {
 	return ok
 }
 
-// TestTry_CountsFromTheQuestionThatWasAnswered: an answer that took longer than the lease
-// lasts is none, and a grant counts from the question that was answered.
+// TestTry_CountsFromTheQuestionThatWasAnswered: an answer that takes longer than the lease lasts
+// is ignored, and a grant counts from the question that was answered.
 func TestTry_CountsFromTheQuestionThatWasAnswered(t *testing.T) {
 	d := &script{acquire: func(_ context.Context, n int, _ *driver.Request) (driver.Reply, error) {
 		if n == 1 {
@@ -160,7 +160,7 @@ func TestTry_CountsFromTheQuestionThatWasAnswered(t *testing.T) {
 	})
 }
 
-// TestAsk_EndsWithTheContextOrTheSession, and says what came before.
+// TestAsk_EndsWithTheContextOrTheSession: its error contains the store's last error.
 func TestAsk_EndsWithTheContextOrTheSession(t *testing.T) {
 	stop := errors.New("stop")
 	for _, c := range []struct {
@@ -276,8 +276,8 @@ func TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed(t *testing.T) {
 	}
 }
 
-// TestChange_LeavesNothingOnItsWay: what was not answered of it is rejected before the
-// change counts as made, or else in the background.
+// TestChange_LeavesNothingOnItsWay: an unanswered request is rejected before the change counts as
+// made, or else in the background.
 func TestChange_LeavesNothingOnItsWay(t *testing.T) {
 	resized, done := driver.Reply{State: driver.Resized}, driver.Reply{State: driver.Gone}
 	for _, c := range []struct {
@@ -285,7 +285,7 @@ func TestChange_LeavesNothingOnItsWay(t *testing.T) {
 		store    []any
 		rejects  []any // the answers to the releases; nil hangs
 		state    driver.State
-		want     error // nil, or what the error matches
+		want     error // nil, or an error that it matches
 		took     time.Duration
 		rejected []time.Duration
 	}{
@@ -316,7 +316,7 @@ func TestChange_LeavesNothingOnItsWay(t *testing.T) {
 					t.Errorf("rejected at %v, want %v", got, c.rejected)
 				}
 				if c.rejects == nil && len(late) > 0 {
-					t.Errorf("nothing is on its way, and %d releases", len(late))
+					t.Errorf("no request is on its way, and there are %d releases", len(late))
 				}
 				for _, q := range late {
 					if q.ref.ID != "a" || q.ref.RejectIDFor != timing.ForbidFor {
@@ -331,10 +331,10 @@ func TestChange_LeavesNothingOnItsWay(t *testing.T) {
 	}
 }
 
-// TestChange_IsCalledBackHoweverLongTheStoreIsAway: a request that was lost may arrive when
-// the store is back. So that a long outage leaves no work without bound, only so many are
-// called back at a time, and those beyond them for a minute. Each ends with the answer, or
-// with the session.
+// TestChange_IsCalledBackHoweverLongTheStoreIsAway: a request that was lost may arrive when the
+// store is back. To bound the work of a long outage, only a fixed number of requests are called
+// back until the store answers; requests beyond that number are called back for a minute. Each
+// call back ends with the answer, or with the session.
 func TestChange_IsCalledBackHoweverLongTheStoreIsAway(t *testing.T) {
 	const most, more = 100, 5
 	for _, c := range []struct {
@@ -412,8 +412,8 @@ func TestChange_IsCalledBackHoweverLongTheStoreIsAway(t *testing.T) {
 	}
 }
 
-// TestConfirm_AsksUntilTheStoreHasAnswered, as often and as long as it says, and takes an
-// outcome for unknown only if a question may have had an effect.
+// TestConfirm_AsksUntilTheStoreHasAnswered checks the times and limits of the questions. The
+// outcome is unknown only if a question may have had an effect.
 func TestConfirm_AsksUntilTheStoreHasAnswered(t *testing.T) {
 	granted, gone := driver.Reply{State: driver.Granted, Token: 7}, driver.Reply{State: driver.Gone}
 	for _, c := range []struct {
@@ -477,7 +477,7 @@ func TestConfirm_AsksUntilTheStoreHasAnswered(t *testing.T) {
 	}
 }
 
-// matches holds an error to what it matches, and what it does not.
+// matches checks which errors err matches, and which not.
 func matches(t *testing.T, err error, want, not []error) {
 	t.Helper()
 	for _, want := range want {
@@ -622,7 +622,7 @@ func TestRenew_StoreThatSaysNothingIsNoAnswer(t *testing.T) {
 	})
 }
 
-// silent says nothing of what it is asked.
+// silent never answers.
 type silent struct{ driver.Driver }
 
 func (silent) Renew(context.Context, []driver.Ref, func(int, driver.Reply, error)) {}

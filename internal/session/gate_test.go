@@ -14,10 +14,10 @@ type crowd struct {
 	gate
 	start time.Time
 	told  sync.Mutex
-	left  []time.Duration // when they left, in the order in which they stood; below 0 those who gave up
+	left  []time.Duration // when they left, in the order of the queue; negative if they gave up
 }
 
-// stand has n more requests stand in the line, which give up after so long.
+// stand queues n more requests, which give up after the given time.
 func (c *crowd) stand(ctx context.Context, n int, patience time.Duration) {
 	end := time.Now().Add(patience)
 	for range n {
@@ -37,12 +37,12 @@ func (c *crowd) stand(ctx context.Context, n int, patience time.Duration) {
 	}
 }
 
-// stood returns when those who stood left.
+// stood returns when the requests left.
 func (c *crowd) stood() []time.Duration {
 	return locked(&c.told, func() []time.Duration { return slices.Clone(c.left) })
 }
 
-// counts returns what the gate counts.
+// counts returns the counters of the gate.
 func (c *crowd) counts() (busy, spans, probes, line int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *crowd) gone(t *testing.T) int {
 			continue
 		}
 		if n++; n != i+1 {
-			t.Fatalf("%d left before those who stood before it", i)
+			t.Fatalf("request %d left before an earlier one", i)
 		}
 	}
 	return n
@@ -92,8 +92,8 @@ func (c *crowd) passes(t *testing.T, n int) (all []pass) {
 	return all
 }
 
-// TestGate_ProbesAStoreThatAnswersNobody: 16 after the first span of 250 ms, as many again
-// after the next, then twice as many, up to 256 after each, until somebody is answered.
+// TestGate_ProbesAStoreThatAnswersNobody: 16 after the first span of 250 ms, 16 after the next,
+// then twice as many, up to 256 after each, until a request is answered.
 func TestGate_ProbesAStoreThatAnswersNobody(t *testing.T) {
 	inCrowd(t, func(t *testing.T, c *crowd) {
 		under := c.passes(t, 256)
@@ -109,7 +109,7 @@ func TestGate_ProbesAStoreThatAnswersNobody(t *testing.T) {
 		if n := c.gone(t); n != 1000 {
 			t.Fatalf("%d left in the end", n)
 		}
-		// Nobody stands any more: probes are of the past, and nobody counts spans.
+		// Without queued requests, old probes no longer count, and no spans are counted.
 		_, before, _, _ := c.counts()
 		time.Sleep(time.Hour)
 		if _, spans, probes, _ := c.counts(); probes != 0 || spans != before {
@@ -125,7 +125,7 @@ func TestGate_ProbesAStoreThatAnswersNobody(t *testing.T) {
 	})
 }
 
-// TestGate_ProbesASpanAfterTheFirstStands, also where somebody was answered before that.
+// TestGate_ProbesASpanAfterTheFirstStands, also if a request was answered before that.
 func TestGate_ProbesASpanAfterTheFirstStands(t *testing.T) {
 	inCrowd(t, func(t *testing.T, c *crowd) {
 		c.leave(c.passes(t, 1)[0], true)
@@ -139,8 +139,8 @@ func TestGate_ProbesASpanAfterTheFirstStands(t *testing.T) {
 	})
 }
 
-// TestGate_CountsNoMoreWhatHangs: once something is answered that left in a later span,
-// what left before the span of that and the one before it keeps nobody.
+// TestGate_CountsNoMoreWhatHangs: once a request is answered that left in a later span, requests
+// that left more than one span before it no longer delay the queue.
 func TestGate_CountsNoMoreWhatHangs(t *testing.T) {
 	for _, answered := range []bool{true, false} {
 		inCrowd(t, func(t *testing.T, c *crowd) {
@@ -154,7 +154,7 @@ func TestGate_CountsNoMoreWhatHangs(t *testing.T) {
 			if n := c.gone(t); n != 32 {
 				t.Fatalf("%d left", n)
 			}
-			c.leave(2, answered) // of the third: what left in the first counts no more
+			c.leave(2, answered) // of the third span: the requests of the first no longer count
 			if n, want := c.gone(t), map[bool]int{true: 256 + 1, false: 33}[answered]; n != want {
 				t.Errorf("%d left after an answer (%v), want %d", n, answered, want)
 			}
@@ -162,7 +162,7 @@ func TestGate_CountsNoMoreWhatHangs(t *testing.T) {
 			if n, want := c.gone(t), map[bool]int{true: 256 + 1, false: 34}[answered]; n != want {
 				t.Errorf("%d left after one that hung (%v), want %d", n, answered, want)
 			}
-			for range 2 { // others of the third, which may have left since
+			for range 2 { // more of the third span, which may have left since
 				c.leave(2, true)
 				c.gone(t)
 			}
@@ -191,7 +191,7 @@ func TestGate_WhoeverGivesUpLeavesTheLine(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		if _, spans, _, line := c.counts(); spans != 1 || line != 0 {
-			t.Errorf("%d spans were counted for nobody, %d stand", spans, line)
+			t.Errorf("%d spans were counted without a queue, %d are queued", spans, line)
 		}
 		for _, p := range under {
 			c.leave(p, true)
@@ -202,13 +202,13 @@ func TestGate_WhoeverGivesUpLeavesTheLine(t *testing.T) {
 	})
 }
 
-// TestGate_PatienceMayGrow while somebody stands.
+// TestGate_PatienceMayGrow while a request is queued.
 func TestGate_PatienceMayGrow(t *testing.T) {
 	for _, more := range []time.Duration{0, 1, 2 * time.Second} {
 		inCrowd(t, func(t *testing.T, c *crowd) {
 			c.passes(t, 256)
 			c.mu.Lock()
-			c.probes = -1 << 20 // nobody leaves
+			c.probes = -1 << 20 // no request leaves
 			c.mu.Unlock()
 			patience := time.Second
 			_, ok := c.wait(t.Context(), nil, func() time.Duration {

@@ -18,8 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// TestHold_BeginsByItsTerms: until when it lasts, when it is renewed first, how much
-// earlier it may go with others, and when it ends at the latest.
+// TestHold_BeginsByItsTerms: its deadline, its first renewal, how much earlier it may be renewed
+// together with other leases, and its latest end.
 func TestHold_BeginsByItsTerms(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -92,10 +92,9 @@ func TestHold_BeginsByItsTerms(t *testing.T) {
 	}
 }
 
-// TestHold_RetriesUntilItsDeadline: each renewal that fails is followed by another after
-// the pause of its kind, for half of what is left, and the lease ends at its deadline
-// and by what failed, or when its attempts are used up, or at once if the store says that
-// it does not have it.
+// TestHold_RetriesUntilItsDeadline: each failed renewal is followed by another after the pause of
+// its kind, for half of the time left. The lease ends at its deadline with the last failure as
+// the cause, or when its attempts are used up, or at once if it is not in the store.
 func TestHold_RetriesUntilItsDeadline(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -144,7 +143,7 @@ func TestHold_RetriesUntilItsDeadline(t *testing.T) {
 				}
 				told := u.told()
 				if n < c.asked || (c.attempts > 0 || c.once) && n != c.asked || len(told.renewals) != n {
-					t.Errorf("%d renewals, %d told, want %d", n, len(told.renewals), c.asked)
+					t.Errorf("%d renewals, %d reported, want %d", n, len(told.renewals), c.asked)
 				}
 				if len(told.ended) != 1 {
 					t.Fatalf("ended %d times", len(told.ended))
@@ -165,8 +164,8 @@ func TestHold_RetriesUntilItsDeadline(t *testing.T) {
 	}
 }
 
-// TestHold_OneRenewalThatSucceedsForgetsTheFailures, so that only failures in a row count,
-// and nothing is kept of them but the timer of a maximum.
+// TestHold_OneRenewalThatSucceedsForgetsTheFailures, so that only consecutive failures count, and
+// only the timer of a maximum is kept.
 func TestHold_OneRenewalThatSucceedsForgetsTheFailures(t *testing.T) {
 	for _, most := range []time.Duration{0, 2 * time.Hour} {
 		d := &script{renew: func(_ context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
@@ -300,7 +299,7 @@ func TestHold_ExtendTellsTheOutcome(t *testing.T) {
 				synctest.Wait()
 				heard := []time.Duration{time.Duration(told[0].Load()), time.Duration(told[1].Load())}
 				if !slices.Equal(heard, c.told) || !slices.Equal(d.times("renew"), c.asked) {
-					t.Errorf("told at %v, asked at %v, want %v and %v", heard, d.times("renew"), c.told, c.asked)
+					t.Errorf("reported at %v, asked at %v, want %v and %v", heard, d.times("renew"), c.told, c.asked)
 				}
 				if c.lost {
 					if _, err := h.Extend(time.Minute); !errors.Is(err, ErrNotHeld) {
@@ -316,8 +315,8 @@ func TestHold_ExtendTellsTheOutcome(t *testing.T) {
 	}
 }
 
-// TestHold_P3_AnExtensionThatIsRefusedChangesNothing: whoever asked for it is told, and the
-// lease is renewed for what the store grants. The store grants 2 min at most.
+// TestHold_P3_AnExtensionThatIsRefusedChangesNothing: the caller gets the error, and the lease is
+// renewed for the longest time that the store grants. The store grants 2 min at most.
 func TestHold_P3_AnExtensionThatIsRefusedChangesNothing(t *testing.T) {
 	const most, deadline = 2 * time.Minute, 29698 * ms
 	type asked struct{ at, ttl time.Duration }
@@ -328,7 +327,7 @@ func TestHold_P3_AnExtensionThatIsRefusedChangesNothing(t *testing.T) {
 		window  time.Duration
 		most    time.Duration   // that the store grants, 2 min if it is 0
 		failing int             // renewals before the first answer
-		fails   error           // by what, a loss if it is nil
+		fails   error           // the failure; nil means a lost reply
 		slow    time.Duration   // each answer
 		extend  []time.Duration // at 5 s
 		during  time.Duration   // another, while the answer is awaited
@@ -415,10 +414,10 @@ func TestHold_P3_AnExtensionThatIsRefusedChangesNothing(t *testing.T) {
 						if errors.Is(err, errors.ErrUnsupported) {
 							refused++
 						} else if err != nil || c.extend[i] > c.ttl {
-							t.Errorf("the extension to %v is told %v", c.extend[i], err)
+							t.Errorf("the extension to %v returned %v", c.extend[i], err)
 						}
 					default:
-						t.Errorf("the extension to %v is told nothing", c.extend[i])
+						t.Errorf("the extension to %v returned no result", c.extend[i])
 					}
 				}
 				fails := c.most > 0 && !terms.NoRenewal // it is renewed, and that is refused until its end
@@ -453,8 +452,8 @@ func TestHold_P3_AnExtensionThatIsRefusedChangesNothing(t *testing.T) {
 	}
 }
 
-// A refused extension ends the count of failures, also where nothing is renewed before the
-// next extension.
+// TestHold_CountsFailuresAnewAfterARefusedExtension: a refused extension resets the count of
+// failures, also if there is no renewal before the next extension.
 func TestHold_CountsFailuresAnewAfterARefusedExtension(t *testing.T) {
 	d := &script{renew: func(_ context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
 		switch n {
@@ -477,7 +476,7 @@ func TestHold_CountsFailuresAnewAfterARefusedExtension(t *testing.T) {
 			done, err := h.Extend(c.ttl)
 			must(t, err)
 			if err := <-done; !errors.Is(err, c.want) {
-				t.Errorf("the extension to %v is told %v, want %v", c.ttl, err, c.want)
+				t.Errorf("the extension to %v returned %v, want %v", c.ttl, err, c.want)
 			}
 		}
 		if !h.Live() || h.TTL() != time.Minute {
@@ -486,9 +485,9 @@ func TestHold_CountsFailuresAnewAfterARefusedExtension(t *testing.T) {
 	})
 }
 
-// TestHold_AReleaseGoesOnForWhatAnExtensionMayHaveTaken, counted from when nothing was
-// answered to it, until the store has renewed the lease for as long. The extension is asked
-// for at once, the lease is released later, and that is never answered.
+// TestHold_AReleaseGoesOnForWhatAnExtensionMayHaveTaken: an unanswered extension counts from its
+// request, until the store has renewed the lease for at least as long. The extension is requested
+// at once, the lease is released later, and the release is never answered.
 func TestHold_AReleaseGoesOnForWhatAnExtensionMayHaveTaken(t *testing.T) {
 	granted := driver.Reply{State: driver.Granted}
 	for _, c := range []struct {
@@ -577,7 +576,7 @@ func TestHold_ForgetsWhatAnExtensionMayHaveTaken(t *testing.T) {
 	}
 }
 
-// TestHold_AskLeavesAnEndedLeaseAlone, also where nobody has noticed that it ended.
+// TestHold_AskLeavesAnEndedLeaseAlone, also if its end was not noticed yet.
 func TestHold_AskLeavesAnEndedLeaseAlone(t *testing.T) {
 	stage(t, new(script), func(t *testing.T, s *Session) {
 		terms := usual()
@@ -600,8 +599,8 @@ func TestHold_AskLeavesAnEndedLeaseAlone(t *testing.T) {
 	})
 }
 
-// TestDowngrade_IsAsGoodAsItsAnswer: the side that may be counted on is the weaker one
-// until it is certain that the store did nothing.
+// TestDowngrade_IsAsGoodAsItsAnswer: the weaker side counts until it is certain that the store
+// did not downgrade.
 func TestDowngrade_IsAsGoodAsItsAnswer(t *testing.T) {
 	granted := driver.Reply{State: driver.Granted, Uncontended: true}
 	for _, c := range []struct {
@@ -667,8 +666,8 @@ func TestDowngrade_IsAsGoodAsItsAnswer(t *testing.T) {
 	}
 }
 
-// TestRelease_SaysWhatBecameOfTheLease, by the answer and by what came before it, and goes
-// on in the background while the store may have it.
+// TestRelease_SaysWhatBecameOfTheLease, by the answer and the state before it. The release goes
+// on in the background while the store may have the lease.
 func TestRelease_SaysWhatBecameOfTheLease(t *testing.T) {
 	gone := driver.Reply{State: driver.Gone}
 	for _, c := range []struct {
@@ -780,8 +779,8 @@ func answersTo(all ...any) func(context.Context, int, *driver.Ref) (driver.Reply
 	return func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) { return store(ctx, n, nil) }
 }
 
-// TestLeave_OneGivesTheLeaseBack: the last who works under it, unless somebody has, and
-// everybody is told that the work was unprotected.
+// TestLeave_OneGivesTheLeaseBack: the last user gives it back, unless another user has, and all
+// get the error that the work was unprotected.
 func TestLeave_OneGivesTheLeaseBack(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -848,7 +847,7 @@ func TestDeadlines_HR_C4_AnAnswerAtTheDeadlineLeavesNoLeaseWithoutATimer(t *test
 		h.Answer(s.Now(), driver.Reply{State: driver.Granted, Token: h.token}, nil)
 		h.ring()
 		want := h.Deadline()
-		<-told.over // nobody looks
+		<-told.over // no call looks at the clock
 		if late := time.Since(want); late != 0 {
 			t.Errorf("ended %v after the deadline", late)
 		}
@@ -872,8 +871,8 @@ func (ends) GiveBack(error, time.Duration) error { return nil }
 
 func (e ends) Ended(error) { close(e.over) }
 
-// TestExpiry_RingsForEachInTimeAndKeepsNothing plays leases whose deadlines come in any
-// order, move, and are cleared.
+// TestExpiry_RingsForEachInTimeAndKeepsNothing plays leases whose deadlines come in any order,
+// move, and are cleared.
 func TestExpiry_RingsForEachInTimeAndKeepsNothing(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
@@ -898,7 +897,7 @@ func TestExpiry_RingsForEachInTimeAndKeepsNothing(t *testing.T) {
 				}
 				s.expiry.mu.Lock()
 				defer s.expiry.mu.Unlock()
-				armed := s.expiry.bell.at // without a lease it may be what was set for one before
+				armed := s.expiry.bell.at // without a lease, at may be the time of an earlier one
 				_, first := s.expiry.agenda.first()
 				if n := len(s.expiry.agenda.entries); n != kept || kept > 0 && (armed == 0 || armed > first) {
 					t.Fatalf("%d alarms for %d leases, the timer is set to %v", n, kept, armed)

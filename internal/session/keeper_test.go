@@ -24,7 +24,7 @@ type probe struct {
 	sent  []time.Time
 	slack time.Duration
 	drop  bool // the next answer drops it
-	gone  bool // Ask says that it is over
+	gone  bool // Ask returns that it is over
 }
 
 func newProbe(period time.Duration) *probe {

@@ -30,11 +30,11 @@ func TestListener_OpensOneSubscription(t *testing.T) {
 			t.Helper()
 			opened, ended := d.subscriptions()
 			if len(opened) != subscriptions || ended != closed || lines.Load() != 1 || resyncs.Load() != told || others.Load() != 0 {
-				t.Errorf("subscriptions at %v, %d closed, %d lines, told %d times", opened, ended, lines.Load(), resyncs.Load())
+				t.Errorf("subscriptions at %v, %d closed, %d lines, %d resyncs", opened, ended, lines.Load(), resyncs.Load())
 			}
 		}
 		if !s.Hears() || s.Address() != "" {
-			t.Errorf("it hears: %v, at %q", s.Hears(), s.Address())
+			t.Errorf("it is subscribed: %v, at %q", s.Hears(), s.Address())
 		}
 		s.Listen()
 		s.Listen()
@@ -48,21 +48,21 @@ func TestListener_OpensOneSubscription(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.Listen()
 		if err := s.listener.listen(); err != nil {
-			t.Errorf("it does not hear: %v", err)
+			t.Errorf("it is not subscribed: %v", err)
 		}
 		if is(2, 0, 2); s.Address() != "here" {
-			t.Errorf("it hears at %q", s.Address())
+			t.Errorf("it is subscribed at %q", s.Address())
 		}
 		_, _ = s.End()
 		s.Listen()
 		if err := s.listener.listen(); err != nil {
-			t.Errorf("it does not hear: %v", err)
+			t.Errorf("it is not subscribed: %v", err)
 		}
 		is(2, 1, 2)
 	})
 }
 
-// TestListener_ClosesASubscriptionThatComesTooLate, and opens none after that.
+// TestListener_ClosesASubscriptionThatComesTooLate, and opens no further one.
 func TestListener_ClosesASubscriptionThatComesTooLate(t *testing.T) {
 	d := &audible{slow: time.Second, address: "here"}
 	onStage(t, d, func(t *testing.T, s *Session, lines *atomic.Int32) {
@@ -73,7 +73,7 @@ func TestListener_ClosesASubscriptionThatComesTooLate(t *testing.T) {
 		s.listener.close()
 		time.Sleep(time.Minute)
 		if _, closed := d.subscriptions(); closed != 1 || told.Load() != 0 || lines.Load() != 0 {
-			t.Errorf("closed %d times, told %d times, %d lines", closed, told.Load(), lines.Load())
+			t.Errorf("closed %d times, %d hints, %d lines", closed, told.Load(), lines.Load())
 		}
 	})
 	onStage(t, new(audible), func(t *testing.T, s *Session, _ *atomic.Int32) {
@@ -90,9 +90,9 @@ func TestAwait_IsForAMoment(t *testing.T) {
 		slow    time.Duration // the opening
 		address time.Duration // when there is one
 		fail    bool
-		never   bool          // nobody asks for one
-		from    time.Duration // when somebody waits
-		ctx     time.Duration // its end; 0 is none
+		never   bool          // no call asks for one
+		from    time.Duration // when a call waits
+		ctx     time.Duration // its end; 0 for never
 		want    time.Duration // until when
 	}{
 		{name: "an address at once", slow: 100 * ms, address: 0, want: 100 * ms},
@@ -183,7 +183,8 @@ func (d *deafAtFirst) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	return d.Driver.Watch(f)
 }
 
-// A waiter may be about to open the subscription when a holder wants it, and fail.
+// TestAlert_ListensAfterSomebodyElseCouldNot: a waiter is opening the subscription when a holder
+// needs it, and the waiter fails.
 func TestAlert_ListensAfterSomebodyElseCouldNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &deafAtFirst{Driver: memdriver.New()}
@@ -200,12 +201,12 @@ func TestAlert_ListensAfterSomebodyElseCouldNot(t *testing.T) {
 		time.Sleep(alertAfter + alertAgain + time.Second)
 		synctest.Wait()
 		if s.Address() == "" || d.asked != 2 {
-			t.Errorf("hears at %q after %d subscriptions", s.Address(), d.asked)
+			t.Errorf("subscribed at %q after %d subscriptions", s.Address(), d.asked)
 		}
 	})
 }
 
-// TestAlert_ListensOnceALeaseIsHeldForASecond, whatever leases come and go beside it.
+// TestAlert_ListensOnceALeaseIsHeldForASecond: shorter leases at the same time do not matter.
 func TestAlert_ListensOnceALeaseIsHeldForASecond(t *testing.T) {
 	type held struct{ from, to time.Duration }
 	for _, c := range []struct {

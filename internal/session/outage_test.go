@@ -14,8 +14,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// A renewal may be answered while the session ends. What is told of it would outlive
-// the session, and the test or program whose logger and observer it is.
+// TestOutage_NothingIsToldBehindTheEnd: a renewal may be answered while the session ends. Its
+// events must not outlive the session, because the test or program owns the logger and the
+// observer.
 func TestOutage_NothingIsToldBehindTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines, told atomic.Int32
@@ -37,7 +38,8 @@ func TestOutage_NothingIsToldBehindTheEnd(t *testing.T) {
 	})
 }
 
-// An observer that takes its time hears of the beginning first, and holds nobody up.
+// TestOutage_TheEndIsToldBehindTheBeginning: a slow observer gets the beginning first, and delays
+// no caller.
 func TestOutage_TheEndIsToldBehindTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var over []bool
@@ -57,12 +59,12 @@ func TestOutage_TheEndIsToldBehindTheBeginning(t *testing.T) {
 		}
 		s.Close()
 		if len(over) != 2 || over[0] || !over[1] {
-			t.Errorf("told whether it was over: %v, want false and true", over)
+			t.Errorf("observed the ends %v, want false and true", over)
 		}
 	})
 }
 
-// counting counts what is logged.
+// counting counts log lines.
 type counting struct{ lines *atomic.Int32 }
 
 func (counting) Enabled(context.Context, slog.Level) bool { return true }
@@ -76,8 +78,8 @@ func (c counting) WithAttrs([]slog.Attr) slog.Handler { return c }
 
 func (c counting) WithGroup(string) slog.Handler { return c }
 
-// TestOutage_IsToldOnceEachWay: after a second in which nothing was answered, counted from
-// the sending of what failed first, and when something is answered again.
+// TestOutage_IsToldOnceEachWay: after a second without an answer, counted from the first request
+// that failed, and at the next answer.
 func TestOutage_IsToldOnceEachWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []Outage
@@ -87,7 +89,7 @@ func TestOutage_IsToldOnceEachWay(t *testing.T) {
 		heard := func(n int) {
 			t.Helper()
 			if synctest.Wait(); len(told) != n {
-				t.Fatalf("told %d times after %v, want %d: %+v", len(told), s.Now().Sub(begin), n, told)
+				t.Fatalf("observed %d times after %v, want %d: %+v", len(told), s.Now().Sub(begin), n, told)
 			}
 		}
 		ended, cancel := context.WithCancel(t.Context())
@@ -110,7 +112,7 @@ func TestOutage_IsToldOnceEachWay(t *testing.T) {
 		heard(2)
 		for i, want := range []Outage{{Err: driver.ErrUnavailable}, {Err: errReset, Over: true}} {
 			if o := told[i]; !errors.Is(o.Err, want.Err) || o.Over != want.Over || o.Since.Sub(begin).Abs() > ms {
-				t.Errorf("told %+v, which began at %v", o, begin)
+				t.Errorf("observed %+v, which began at %v", o, begin)
 			}
 		}
 		// Another one counts from its own beginning.
@@ -124,7 +126,7 @@ func TestOutage_IsToldOnceEachWay(t *testing.T) {
 		if heard(3); told[2].Over || !told[2].Since.Equal(again) {
 			t.Errorf("told %+v", told[2])
 		}
-		// A short one is told of in no way.
+		// A short outage is not reported at all.
 		s.hear(s.Now())
 		heard(4)
 		s.miss(t.Context(), s.Now(), errReset)
@@ -139,9 +141,9 @@ func TestOutage_IsToldOnceEachWay(t *testing.T) {
 	})
 }
 
-// TestUndo_IsRepeatedUntilItIsAnsweredOrOver: less and less often, each for a third of the
-// release timeout, at most for the life of what may be there, and once for what may be on
-// its way.
+// TestUndo_IsRepeatedUntilItIsAnsweredOrOver: less and less often, each try for a third of the
+// release timeout, at most for the life of the lease that may be in the store, and once if a
+// request may be on its way.
 func TestUndo_IsRepeatedUntilItIsAnsweredOrOver(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -205,7 +207,7 @@ func TestUndo_AtAClose(t *testing.T) {
 			var tried atomic.Int32
 			s.GiveBack(t.Context(), terms, &Abandoned{Ref: driver.Ref{Key: "k", ID: "a"}, Life: time.Hour, Tried: func() { tried.Add(1) }})
 			if synctest.Wait(); full != (tried.Load() == 0) {
-				t.Errorf("told %d times of the first try", tried.Load())
+				t.Errorf("the first try was reported %d times", tried.Load())
 			}
 			time.Sleep(100 * ms)
 			n := len(d.of("release"))
@@ -230,7 +232,7 @@ func TestUndo_AtAClose(t *testing.T) {
 	}
 }
 
-// TestGiveBack_KeepsAPlaceThatIsToBeKept, and releases what is no place any more.
+// TestGiveBack_KeepsAPlaceThatIsToBeKept, and releases it if it is no longer a place.
 func TestGiveBack_KeepsAPlaceThatIsToBeKept(t *testing.T) {
 	for _, c := range []struct {
 		name             string

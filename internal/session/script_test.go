@@ -16,11 +16,11 @@ import (
 
 const ms = time.Millisecond
 
-// errReset is a request of which nobody knows what became.
+// errReset is the error of a request with an unknown outcome.
 var errReset = errors.New("connection reset")
 
-// script is a store that answers what a test says, and notes what it is asked. n counts
-// the questions of a verb from 1. A verb without an answer grants, renews and releases.
+// script is a store whose answers a test defines, and which records its questions. n counts the
+// questions of a verb from 1. A verb without an answer grants, renews and releases.
 type script struct {
 	acquire func(ctx context.Context, n int, req *driver.Request) (driver.Reply, error)
 	renew   func(ctx context.Context, n int, ref *driver.Ref) (driver.Reply, error)
@@ -32,7 +32,7 @@ type script struct {
 	counts map[string]int // of each verb
 }
 
-// locked returns what f says under a lock.
+// locked returns the result of f, called under a lock.
 func locked[T any](mu sync.Locker, f func() T) T {
 	mu.Lock()
 	defer mu.Unlock()
@@ -46,11 +46,11 @@ func (d *script) forget() {
 	d.asked, d.counts = nil, nil
 }
 
-// question is what a store was asked.
+// question is a request to the store.
 type question struct {
 	verb  string
 	at    time.Duration // since the test began
-	limit time.Duration // of its context; 0 if it has none
+	limit time.Duration // of its context; 0 without a deadline
 	req   driver.Request
 	ref   driver.Ref
 }
@@ -70,14 +70,14 @@ func (d *script) note(ctx context.Context, q question) int {
 	return d.counts[q.verb]
 }
 
-// of returns what was asked by a verb.
+// of returns the questions of a verb.
 func (d *script) of(verb string) []question {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(d.asked), func(q question) bool { return q.verb != verb })
 }
 
-// times are those of the questions of a verb.
+// times returns the times of the questions of a verb.
 func (d *script) times(verb string) (all []time.Duration) {
 	for _, q := range d.of(verb) {
 		all = append(all, q.at)
@@ -85,7 +85,7 @@ func (d *script) times(verb string) (all []time.Duration) {
 	return all
 }
 
-// limits are those of the questions of a verb.
+// limits returns the limits of the questions of a verb.
 func (d *script) limits(verb string) (all []time.Duration) {
 	for _, q := range d.of(verb) {
 		all = append(all, q.limit)
@@ -126,17 +126,17 @@ func (d *script) Close() error {
 	return nil
 }
 
-// hang answers nothing until ctx ends.
+// hang waits until ctx ends.
 func hang(ctx context.Context) (driver.Reply, error) {
 	<-ctx.Done()
 	return driver.Reply{}, ctx.Err()
 }
 
-// audible is a script that can be heard. A test says how its subscriptions come out.
+// audible is a script with subscriptions. A test defines their outcomes.
 type audible struct {
 	script
 	slow    time.Duration // the opening of each
-	fail    []error       // of one after the other; then none
+	fail    []error       // of one after the other; later ones succeed
 	address string
 	tell    func(driver.Hint)
 	opened  []time.Duration
@@ -155,7 +155,7 @@ func (d *audible) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	return (*heard)(d), nil
 }
 
-// says has the store tell a hint.
+// says sends a hint to the subscriber.
 func (d *audible) says(h driver.Hint) { locked(&d.mu, func() func(driver.Hint) { return d.tell })(h) }
 
 // subscriptions returns when they were opened, and how many are closed.
@@ -165,7 +165,7 @@ func (d *audible) subscriptions() (opened []time.Duration, closed int) {
 	return slices.Clone(d.opened), d.closed
 }
 
-// at is where the store is heard from now on.
+// at sets the address of subscriptions from now on.
 func (d *audible) at(address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -188,7 +188,7 @@ func (d *heard) Close() error {
 	return nil
 }
 
-// usual are the terms of a lock of which nothing is said.
+// usual returns the default terms of the tests.
 func usual() *Terms {
 	return &Terms{
 		TTL: 30 * time.Second, RenewFraction: 1.0 / 3, Drift: 0.01, ReleaseTimeout: 5 * time.Second,
@@ -209,7 +209,7 @@ func stage(t *testing.T, d *script, f func(t *testing.T, s *Session)) {
 	})
 }
 
-// onStage is stage with a store that can be heard; lines counts what is logged.
+// onStage is stage with a store with subscriptions; lines counts the log lines.
 func onStage(t *testing.T, d *audible, f func(t *testing.T, s *Session, lines *atomic.Int32)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -221,7 +221,7 @@ func onStage(t *testing.T, d *audible, f func(t *testing.T, s *Session, lines *a
 	})
 }
 
-// user is somebody who has a lease, and notes what is told of it.
+// user is the owner of a lease, and records its events.
 type user struct {
 	terms *Terms
 	fails error // of giving it back
@@ -229,7 +229,7 @@ type user struct {
 	news
 }
 
-// news are what somebody is told of a lease.
+// news are the events of a lease.
 type news struct {
 	handed   []time.Time
 	renewals []error
@@ -239,7 +239,7 @@ type news struct {
 	back     []time.Duration // within which it is to be given back
 }
 
-// told is what has been told by now.
+// told returns the events until now.
 func (u *user) told() news { return locked(&u.mu, func() news { return u.news }) }
 
 func (u *user) Terms() *Terms { return u.terms }

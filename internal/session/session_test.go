@@ -71,8 +71,8 @@ func TestClose_GivesBack64AtATime(t *testing.T) {
 	}
 }
 
-// TestClose_TellsHowManyLeasesAreLeft, and of one of them why. One that was lost may be
-// somebody else's by now.
+// TestClose_TellsHowManyLeasesAreLeft, and the error of one of them. A lost lease does not count:
+// another client may hold the lock.
 func TestClose_TellsHowManyLeasesAreLeft(t *testing.T) {
 	for _, c := range []struct {
 		fails []error
@@ -110,7 +110,7 @@ func TestSession_NothingBeginsAfterItsEnd(t *testing.T) {
 		go func() { _, _ = s.End() }()
 		synctest.Wait()
 		if !s.IsClosing() || !s.enterUnlessEnded() {
-			t.Error("what follows from a call that is under way does not begin")
+			t.Error("the rest of a call that is under way does not begin")
 		}
 		s.Leave()
 		s.Leave()
@@ -132,8 +132,8 @@ func TestSession_NothingBeginsAfterItsEnd(t *testing.T) {
 	})
 }
 
-// TestHint_ReachesWhomItConcerns: the lease of its room and id that was broken, else the
-// waiters of its id, or all of them where the session listens anew.
+// TestHint_ReachesWhomItConcerns: the broken lease of its room and id, else the waiters of its
+// id, or all waiters if the session has subscribed again.
 func TestHint_ReachesWhomItConcerns(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -173,7 +173,7 @@ func TestHint_ReachesWhomItConcerns(t *testing.T) {
 				if !slices.Equal(reached, c.reached) || errors.Is(h.Cause(), ErrBroken) != c.broken || s.hints.Load()-before != c.counts {
 					t.Errorf("it reaches %v, the lease is over by %v, %d hints", reached, h.Cause(), s.hints.Load()-before)
 				}
-				// They go in any order, and the others are still found.
+				// They leave in any order, and the remaining waiters are still found.
 				left := map[*Waiter]bool{waiters[0]: true, waiters[1]: true, waiters[2]: true}
 				for _, i := range []int{1, 2, 0} {
 					waiters[i].Close()
@@ -225,7 +225,7 @@ func TestTerms_SayHowLongAStoreIsWaitedFor(t *testing.T) {
 	}
 }
 
-// prompt is a store that ends its calls by itself.
+// prompt is a store that bounds its calls.
 type prompt struct {
 	script
 	after time.Duration
@@ -233,17 +233,17 @@ type prompt struct {
 
 func (p *prompt) CallTimeout() time.Duration { return p.after }
 
-// TestBound_EndsCallsInTime: by a context of its own, by one that only tells a driver that
-// looks, or not at all where the driver or the caller's context is as early.
+// TestBound_EndsCallsInTime: by a context of its own, by a context whose deadline only the driver
+// reads, or by no context if the driver or the caller's context ends as early.
 func TestBound_EndsCallsInTime(t *testing.T) {
 	const try = 4 * time.Second
 	for _, c := range []struct {
 		name   string
 		drv    driver.Driver
 		parent time.Duration // left of the caller's context; 0 is without end
-		limit  time.Duration // of the call; 0 is none
+		limit  time.Duration // of the call; 0 for no limit
 		same   bool          // the context is the caller's
-		told   bool          // it is only told
+		told   bool          // only the deadline is set, and a driver reads it
 	}{
 		{name: "a driver that does not look", drv: new(script), limit: try},
 		{name: "under a later context", drv: new(script), parent: try + 1, limit: try},

@@ -21,7 +21,7 @@ type pending struct {
 	outcome
 }
 
-// outcome is what a wait came to.
+// outcome is the outcome of a wait.
 type outcome struct {
 	a    Answer
 	err  error
@@ -29,13 +29,13 @@ type outcome struct {
 	saw  []Progress
 }
 
-// now is what has become of the wait by now.
+// now returns the present outcome of the wait.
 func (p *pending) now() outcome {
 	synctest.Wait()
 	return locked(&p.mu, func() outcome { return p.outcome })
 }
 
-// pend has somebody ask for a lock, and wait for it.
+// pend starts a caller that asks for a lock, and waits for it.
 func pend(ctx context.Context, t *testing.T, s *Session, d *script, terms *Terms, observe bool) *pending {
 	t.Helper()
 	w, err := s.NewWaiter(terms, terms.request())
@@ -150,7 +150,7 @@ func TestWait_EndsByWhatTheStoreSaysOfTheTicket(t *testing.T) {
 	}
 }
 
-// TestWait_ThatEndsSaysWhatItSaw: why it ended, for how long it lasted, the place, and what
+// TestWait_ThatEndsSaysWhatItSaw: why it ended, how long it lasted, the place, and the error if
 // the store did not answer.
 func TestWait_ThatEndsSaysWhatItSaw(t *testing.T) {
 	stop := errors.New("stop")
@@ -194,10 +194,10 @@ func TestWait_ThatEndsSaysWhatItSaw(t *testing.T) {
 	}
 }
 
-// TestWait_WhatWasMissedBeforeAnAnswerIsNotTold: a wait that ends knows what the store said
-// last.
+// TestWait_WhatWasMissedBeforeAnAnswerIsNotTold: a wait that ends returns the store's last
+// answer, and not the failures before it.
 func TestWait_WhatWasMissedBeforeAnAnswerIsNotTold(t *testing.T) {
-	d := &script{renew: answersTo(driver.Reply{})} // its ticket is gone, so it asks anew
+	d := &script{renew: answersTo(driver.Reply{})} // its ticket is gone, so it asks for a new one
 	stage(t, d, func(t *testing.T, s *Session) {
 		ctx, cancel := context.WithCancel(t.Context())
 		d.acquire = func(_ context.Context, n int, _ *driver.Request) (driver.Reply, error) {
@@ -230,8 +230,8 @@ func TestWait_MayHaveTheLockWhenItsNextAcquireIsRefused(t *testing.T) {
 	})
 }
 
-// TestWait_ASecondAnswerAfterTheEndOfTheContext is kept only by those who carry through
-// what they have begun.
+// TestWait_ASecondAnswerAfterTheEndOfTheContext counts only if the policy completes what has
+// begun.
 func TestWait_ASecondAnswerAfterTheEndOfTheContext(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -270,7 +270,7 @@ func TestWait_ASecondAnswerAfterTheEndOfTheContext(t *testing.T) {
 	}
 }
 
-// TestWait_TheNextOfTheLineAsksSoon when the first has gone, and nobody else does.
+// TestWait_TheNextOfTheLineAsksSoon when the first waiter has gone and no other one asks.
 func TestWait_TheNextOfTheLineAsksSoon(t *testing.T) {
 	d := &audible{address: "here"}
 	d.acquire, d.renew = answers(queued), answersTo(queued)
@@ -299,8 +299,9 @@ func TestWait_TheNextOfTheLineAsksSoon(t *testing.T) {
 	})
 }
 
-// TestWait_HR_D9_PollsOnceTheStoreHasDroppedTheTicket, until a hint arrives, for whomever: one that
-// was for us may have been lost. Where the session has begun to listen anew, that is why.
+// TestWait_HR_D9_PollsOnceTheStoreHasDroppedTheTicket, until any hint arrives: the hint for this
+// waiter may have been lost. It does not poll if the session has subscribed again, because that
+// explains the drop.
 func TestWait_HR_D9_PollsOnceTheStoreHasDroppedTheTicket(t *testing.T) {
 	for _, resynced := range []bool{false, true} {
 		d := &audible{address: "here"}
@@ -350,8 +351,8 @@ func TestWait_HR_D9_PollsOnceTheStoreHasDroppedTheTicket(t *testing.T) {
 	}
 }
 
-// TestWait_WakesOnceForWhatComesMeanwhile: however often it is woken or told while its
-// caller is busy, it asks once, and shows what is known by then once.
+// TestWait_WakesOnceForWhatComesMeanwhile: if it is woken or gets answers several times while its
+// caller is busy, it asks once, and shows its progress once.
 func TestWait_WakesOnceForWhatComesMeanwhile(t *testing.T) {
 	d := &script{acquire: answers(queued)}
 	stage(t, d, func(t *testing.T, s *Session) {
@@ -402,8 +403,8 @@ func TestWait_WakesOnceForWhatComesMeanwhile(t *testing.T) {
 	})
 }
 
-// TestWait_WhoeverAsksFirstTakesItsLockByAnAcquire: a renewal that grants it only tells, and
-// a store without tickets is asked for nothing else.
+// TestWait_WhoeverAsksFirstTakesItsLockByAnAcquire: a renewal that grants it only wakes the
+// caller, and a store without tickets gets no other requests.
 func TestWait_WhoeverAsksFirstTakesItsLockByAnAcquire(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -417,7 +418,7 @@ func TestWait_WhoeverAsksFirstTakesItsLockByAnAcquire(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := &script{acquire: answers(c.first, driver.Reply{State: driver.Granted, Token: 9}), renew: answersTo(c.renewed)}
 			stage(t, d, func(t *testing.T, s *Session) {
-				s.lines.join("k", new(Waiter)) // somebody is before it
+				s.lines.join("k", new(Waiter)) // another waiter is before it
 				terms := usual()
 				terms.Policy.AskFirst = true
 				p := pend(t.Context(), t, s, d, terms, false)
@@ -431,7 +432,7 @@ func TestWait_WhoeverAsksFirstTakesItsLockByAnAcquire(t *testing.T) {
 	}
 }
 
-// TestStop_WaitsForARenewalUnderWay, and nothing is kept from then on.
+// TestStop_WaitsForARenewalUnderWay, and does not keep the place from then on.
 func TestStop_WaitsForARenewalUnderWay(t *testing.T) {
 	d := &script{acquire: answers(queued)}
 	d.renew = func(context.Context, int, *driver.Ref) (driver.Reply, error) {
@@ -479,8 +480,8 @@ func TestStop_WaitsForARenewalUnderWay(t *testing.T) {
 	})
 }
 
-// TestWaiter_AsksByTheTicketOrItself: nothing for one that has its outcome or has been
-// stopped, and the caller itself where only an Acquire may ask.
+// TestWaiter_AsksByTheTicketOrItself: it does not ask once it has its outcome or was stopped, and
+// the caller asks where only an Acquire may ask.
 func TestWaiter_AsksByTheTicketOrItself(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -520,7 +521,7 @@ func TestWaiter_AsksByTheTicketOrItself(t *testing.T) {
 	}
 }
 
-// kept is a waiter without a caller, whose ticket is known without an address.
+// kept returns a waiter without a caller, whose ticket is in the store, without an address.
 func kept(s *Session) *Waiter {
 	t := usual()
 	w := &Waiter{s: s, t: t, req: *t.request(), woken: make(chan struct{}, 1), ctx: context.Background(), asked: true}
@@ -529,7 +530,8 @@ func kept(s *Session) *Waiter {
 	return w
 }
 
-// TestWaiter_TakesHintsThatAreForIt, and what overtakes its first answer when that comes.
+// TestWaiter_TakesHintsThatAreForIt, and a hint that overtakes its first answer when that answer
+// comes.
 func TestWaiter_TakesHintsThatAreForIt(t *testing.T) {
 	const none = -1
 	ask := func(after time.Duration) driver.Hint {
@@ -539,7 +541,7 @@ func TestWaiter_TakesHintsThatAreForIt(t *testing.T) {
 		name   string
 		hint   driver.Hint
 		change func(w *Waiter)
-		due    time.Duration // when its ticket is renewed; none is as before
+		due    time.Duration // when its ticket is renewed; none means unchanged
 		wakes  bool
 		early  bool
 		resync bool
@@ -593,7 +595,7 @@ func TestWaiter_TakesHintsThatAreForIt(t *testing.T) {
 }
 
 // TestSince_CountsAHandOverFromWhenItWasAtTheEarliest: by the store's clock since the last
-// answer, a little earlier for what that may be the faster, and never from later than now.
+// answer, a little earlier because that clock may be faster, and never in the future.
 func TestSince_CountsAHandOverFromWhenItWasAtTheEarliest(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -621,7 +623,7 @@ func TestSince_CountsAHandOverFromWhenItWasAtTheEarliest(t *testing.T) {
 			if ok != c.ok || ok && at.Sub(begin) != c.want {
 				t.Errorf("%s: %v after the answer (%v), want %v", c.name, at.Sub(begin), ok, c.want)
 			}
-			// The hint says the same.
+			// The hint has the same effect.
 			w.hint(driver.Hint{Kind: driver.HintGranted, ID: "a", Token: 9, Clock: c.clock, ConfirmWindow: c.window})
 			if (w.end != nil) != c.ok || c.ok && (w.end.Token != 9 || w.end.window != c.window || w.end.Sent().Sub(begin) != c.want) {
 				t.Errorf("%s: a hint makes of it %+v", c.name, w.end)
@@ -656,8 +658,8 @@ func TestWaiter_OneThatIsUsedAgainKnowsNothingOfItsLastUser(t *testing.T) {
 	})
 }
 
-// TestSight_FollowsWhatTheStoreSays of the place, and of the lease before it, of which
-// nothing is known once the place has changed.
+// TestSight_FollowsWhatTheStoreSays of the place and of the lease before it, which is unknown
+// once the place has changed.
 func TestSight_FollowsWhatTheStoreSays(t *testing.T) {
 	begin := time.Now()
 	later := func(d time.Duration) time.Time { return begin.Add(d) }

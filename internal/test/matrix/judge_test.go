@@ -273,8 +273,8 @@ func play(t *testing.T, open func(*testing.T) *world, e *entry, d disturbance) (
 	return wrongs, met
 }
 
-// hasMet reports whether a play has met its fault. That a context ends before or after a
-// call is one that all meet, and one that comes later costs nothing where nobody has a lease.
+// hasMet reports whether a play has met its fault. A context that ends before or after the call
+// always counts; a later fault counts if the client has no lease.
 func (c *cast) hasMet() bool {
 	return c.disturbed() || c.idle || c.d.before || c.d.after
 }
