@@ -40,7 +40,7 @@ func crowdSharesRoundTrips(t *testing.T, open func(url string) store) {
 	if calls < 2*goroutines*pairs {
 		t.Fatalf("%v calls, want %d", calls, 2*goroutines*pairs)
 	}
-	// A server reads what has arrived on a connection at once.
+	// A server reads all data that has arrived on a connection at once.
 	var reads int64
 	if _, err := fmt.Sscan(s.Info(t, "stats")["total_reads_processed"], &reads); err != nil {
 		t.Fatal(err)

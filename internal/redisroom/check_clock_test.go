@@ -50,7 +50,7 @@ func TestCheck_ComparesTheServersClockWithOneThatNobodySets(t *testing.T) {
 				c.clock(t.Context(), "n")
 				found := report.About("clock")
 				if len(found) != 1 || found[0].Severity != row.severity || !strings.Contains(found[0].What, row.says) {
-					t.Errorf("%+v, want %v that says %q", found, row.severity, row.says)
+					t.Errorf("%+v, want %v with %q", found, row.severity, row.says)
 				}
 			})
 		})

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// balance starts what leads connections to servers in turn, and returns its address.
+// balance starts a proxy that connects to servers in turn, and returns its address.
 func balance(t *testing.T, servers ...*redistest.Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,7 +45,7 @@ func balance(t *testing.T, servers ...*redistest.Server) string {
 	return l.Addr().String()
 }
 
-// wantNone checks that nothing of a kind was found that is not good.
+// wantNone checks that a check has no findings above a notice.
 func wantNone(t *testing.T, report driver.Report, check string) {
 	t.Helper()
 	for _, f := range report.About(check) {

@@ -23,7 +23,7 @@ func check(t *testing.T, d store) driver.Report {
 	return report
 }
 
-// wantFinding checks that a finding is there, and says a text.
+// wantFinding checks that the report has a finding with the given text.
 func wantFinding(t *testing.T, report driver.Report, severity driver.Severity, check, text string) {
 	t.Helper()
 	for _, f := range report.About(check) {
@@ -31,7 +31,7 @@ func wantFinding(t *testing.T, report driver.Report, severity driver.Severity, c
 			return
 		}
 	}
-	t.Errorf("no finding %q of severity %v that says %q in %+v", check, severity, text, report.About(check))
+	t.Errorf("no finding %q of severity %v with %q in %+v", check, severity, text, report.About(check))
 }
 
 func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
@@ -92,7 +92,7 @@ func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
 		wantFinding(t, check(t, d), driver.Warning, "keys", "2 have no expiry")
 		c.Del(background, prefix+"a", prefix+"foreign")
 
-		// Without a prefix nobody can tell whose a key is, but beside a lock.
+		// Without a prefix the owner of a key is unknown, except for keys of a lock.
 		bare := open(s.URL() + "?prefix=")
 		c.Set(background, "theirs", 1, 0)
 		wantFinding(t, check(t, bare), driver.Good, "keys", "")

@@ -18,7 +18,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Those that are parallel wait for servers most of the time, whatever the processors.
+	// Parallel tests wait for servers most of the time, so the number of processors does not
+	// matter.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// store is what both drivers are.
+// store is the interface of both drivers.
 type store interface {
 	driver.Driver
 	driver.Watcher
@@ -43,8 +44,8 @@ var clients = map[string]func(url string) (store, error){
 	"rueidis":  func(url string) (store, error) { return rueidisdriver.Open(patiently(url)) },
 }
 
-// patient is for how long a request may take where a test says nothing of it: longer than any
-// pause of the machine.
+// patient is the time limit of a request, unless a test sets another: longer than any pause of
+// the machine.
 const patient = 20 * time.Second
 
 func patiently(url string) string {
@@ -140,7 +141,7 @@ func lease(key, id string) driver.Ref {
 	return driver.Ref{Key: key, ID: id, TTL: life, TicketTTL: life}
 }
 
-// ears is a subscription and what was heard.
+// ears is a subscription and its hints.
 type ears struct {
 	driver.Subscription
 	hints chan driver.Hint
@@ -158,7 +159,7 @@ func listen(t testing.TB, d driver.Watcher) *ears {
 	return e
 }
 
-// hear waits for a hint and passes over others.
+// hear waits for a hint and ignores other hints.
 func (e *ears) hear(t testing.TB, kind driver.HintKind, id string) driver.Hint {
 	t.Helper()
 	timeout := time.After(20 * time.Second)

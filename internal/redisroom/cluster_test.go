@@ -79,7 +79,8 @@ func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 	c := redistest.StartCluster(t, 3)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		prefix := t.Name() + ":"
-		// Long, so that those on other nodes are answered before it is over however busy the machine is.
+		// The timeout is long, so that leases on the other nodes are answered before it is over,
+		// also on a busy machine.
 		d := open(clusterURL(c, "timeout=20s&prefix="+prefix))
 		onHung := func(ref driver.Ref) bool {
 			slot := redisroom.Slot(prefix + ref.Key)
@@ -106,7 +107,7 @@ func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 			if onHung(refs[i]) {
 				slow++
 				if fast < others {
-					t.Errorf("%s, on a node that stands still, was answered before those on other nodes: %v", refs[i].Key, err)
+					t.Errorf("%s, on a node that hangs, was answered before the leases on other nodes: %v", refs[i].Key, err)
 				}
 				return
 			}
@@ -153,7 +154,7 @@ func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 		move = c.Move(key)
 		move.One()
 		release(t, d, key, "a", driver.Released)
-		// On a busy machine the deadline may meet a request on its way, whose outcome nobody knows.
+		// On a busy machine the deadline may meet a request on its way, whose outcome is unknown.
 		for atMost := 200 * time.Millisecond; ; atMost *= 2 {
 			start := time.Now()
 			_, err := d.Acquire(noTimer{background, start.Add(atMost)}, request(key, "late"))
@@ -185,8 +186,8 @@ func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 	})
 }
 
-// noTimer has a deadline, but its Done channel does not close then: the store
-// keeps deadlines by itself.
+// noTimer has a deadline, but its Done channel does not close then: the store must check
+// deadlines on its own.
 type noTimer struct {
 	context.Context
 	deadline time.Time
@@ -224,8 +225,8 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 	})
 }
 
-// A client that has not met the cluster yet must not wait for the one node of it
-// that hangs.
+// TestCluster_HungNodeDoesNotKeepAClientFromItsFirstLock: a new client must not wait for the one
+// node of a cluster that hangs.
 func TestCluster_HungNodeDoesNotKeepAClientFromItsFirstLock(t *testing.T) {
 	live.Test(t)
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// fill takes all connections that a server has left but for some, and returns what
-// takes those too.
+// fill takes all free connections of a server but some, and returns a function that takes the
+// remaining ones, too.
 func fill(t *testing.T, s *redistest.Server, free int) func() {
 	t.Helper()
 	var held []net.Conn
@@ -43,12 +43,12 @@ func fill(t *testing.T, s *redistest.Server, free int) func() {
 	return all
 }
 
-// connections counts those of a server, this one's own among them.
+// connections returns the number of connections of a server, including its own.
 func connections(t *testing.T, s *redistest.Server) string {
 	return s.Info(t, "clients")["connected_clients"]
 }
 
-// G2: P3 promises that a store that is well loses nothing.
+// TestRenew_HR_G2_LeaseIsRenewedOnAFullServer: P3 promises that a healthy store loses no lease.
 func TestRenew_HR_G2_LeaseIsRenewedOnAFullServer(t *testing.T) {
 	for name, free := range map[string]int{"connected with the grant": 2, "by the connection of the grant": 1} {
 		t.Run(name, func(t *testing.T) {

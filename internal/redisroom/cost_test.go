@@ -26,8 +26,7 @@ func acquaint(t testing.TB, d driver.Driver) {
 	}
 }
 
-// TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide: what the HTTP service
-// asks for.
+// TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide: the HTTP service uses such ids.
 func TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -36,7 +35,7 @@ func TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide(t *testing.T) {
 		acquaint(t, d)
 		var id string
 		take := func(i int) {
-			id = fmt.Sprintf("%026d", i) // as long as those of the library
+			id = fmt.Sprintf("%026d", i) // as long as the ids of the library
 			acquire(t, d, onceRequest(key, id), driver.Granted)
 		}
 		free := func(alone bool) {
@@ -63,7 +62,8 @@ func TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide(t *testing.T) {
 	})
 }
 
-// onceRequest and onceRef are those of a caller that cannot know what it repeats.
+// onceRequest returns a request with an id that is used once, as of a caller that does not know
+// whether it repeats a request.
 func onceRequest(key, id string) driver.Request {
 	req := request(key, id)
 	req.SingleUseID = true
@@ -118,7 +118,7 @@ func costOfHandOver(t *testing.T, s *redistest.Server, d store, e *ears, once bo
 	if got["evalsha"] != 2*n {
 		t.Errorf("%d hand-overs cost %d calls, want %d", n, got["evalsha"], 2*n)
 	}
-	// The grant, and the place that the one behind has moved up to.
+	// One for the grant, and one for the new place of the next waiter.
 	if got["publish"] > 2*n {
 		t.Errorf("%d hand-overs cost %d messages, want %d at most", n, got["publish"], 2*n)
 	}
@@ -135,16 +135,16 @@ func costOfHandOver(t *testing.T, s *redistest.Server, d store, e *ears, once bo
 	}
 }
 
-// TestCost_ScriptsAgainstTheCommandsInThem compares the server's time for a free lock and
-// its release with that of the two smallest scripts that run the same four commands. What a
-// script and a command in it cost beside a bare command depends on the processor: a pair
-// with a token takes 1.8 to 2.8 times the time of SET NX PX and compare-and-delete, by
-// whatever script. That figure is logged, and measured by the benchmark.
+// TestCost_ScriptsAgainstTheCommandsInThem compares the server's time for a free lock and its
+// release with the time of the two smallest scripts that run the same four commands. The cost of
+// a script and its commands relative to a bare command depends on the processor: a pair with a
+// token takes 1.8 to 2.8 times the time of SET NX PX and compare-and-delete, in any script. That
+// figure is logged, and measured by the benchmark.
 func TestCost_ScriptsAgainstTheCommandsInThem(t *testing.T) {
 	comparesTimes(t)
 	s := redistest.Start(t)
 	d := newStore(t, s)
-	const id = "01234567890123456789012345" // as long as those of the library
+	const id = "01234567890123456789012345" // as long as the ids of the library
 	run := func(script *redis.Script, args ...any) {
 		keys := []string{"smallest", "{smallest}:r", "{smallest}:z"}
 		if err := script.Run(background, s.Client(), keys, args...).Err(); err != nil {

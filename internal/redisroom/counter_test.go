@@ -18,7 +18,7 @@ func counterOf(t *testing.T, s *redistest.Server, key string) string {
 	return keys[0]
 }
 
-// aged gives key a counter that was seeded so long ago, and has so long to live.
+// aged gives key a counter with the given age and the given time to live.
 func aged(t *testing.T, s *redistest.Server, d driver.Driver, key string, age, left time.Duration) (token int64) {
 	t.Helper()
 	acquire(t, d, request(key, "before"), driver.Granted)

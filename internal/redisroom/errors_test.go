@@ -7,8 +7,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Redis and Valkey tell in different words that a script has called what the server does
-// not offer.
+// TestRefusal_OfACommandInAScriptIsPermanent: Redis and Valkey have different errors for a script
+// that calls an unknown command.
 func TestRefusal_OfACommandInAScriptIsPermanent(t *testing.T) {
 	for _, text := range []string{
 		"ERR Unknown Redis command called from script script: 0123, on @user_script:3.",

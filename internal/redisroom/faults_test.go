@@ -100,7 +100,7 @@ func TestForeignData_R5_IsReportedAndLeftAlone(t *testing.T) {
 				t.Errorf("the %s was changed", kind)
 			}
 			if left := c.Keys(background, key+"?*").Val(); len(left) != 0 {
-				t.Errorf("beside the %s there is %q", kind, left)
+				t.Errorf("next to the %s there is %q", kind, left)
 			}
 		}
 	})
@@ -139,12 +139,12 @@ func TestForeignLock_R5_ExcludesBothWays(t *testing.T) {
 
 		acquire(t, d, request(key, "a"), driver.Granted)
 		if setNX() {
-			t.Error("taken beside an exclusive holder")
+			t.Error("taken together with an exclusive holder")
 		}
 		release(t, d, key, "a", driver.Released)
 		acquire(t, d, shared, driver.Granted)
 		if setNX() {
-			t.Error("taken beside a shared holder")
+			t.Error("taken together with a shared holder")
 		}
 		release(t, d, key, "r", driver.Released)
 		if !setNX() {
@@ -154,7 +154,8 @@ func TestForeignLock_R5_ExcludesBothWays(t *testing.T) {
 	})
 }
 
-// Where nothing else tells locks from caches, the prefix that is asked for does.
+// TestList_ShowsLocksOfOthersUnderAPrefix: without other marks, the prefix of the listing
+// distinguishes locks from caches.
 func TestList_ShowsLocksOfOthersUnderAPrefix(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client()
@@ -308,7 +309,7 @@ func TestBusyScript_R7_IsUnavailable(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(s.URL())
 		acquire(t, d, request(t.Name(), "a"), driver.Granted)
-		// A connection that is there already: a busy server greets nobody.
+		// Use a connection that exists already: a busy server accepts no new one.
 		if err := s.Client().Ping(background).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -412,7 +413,8 @@ func TestSilentServer_CancelAndTimeoutReturn(t *testing.T) {
 	})
 }
 
-// W3. What a request may take is no measure for a ping.
+// TestSubscription_HR_H10_ComesBackAfterKillAndSilence is W3. The timeout of requests does not
+// bound pings.
 func TestSubscription_HR_H10_ComesBackAfterKillAndSilence(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -473,8 +475,8 @@ func TestClose_EndsCallsAndSubscriptions(t *testing.T) {
 	})
 }
 
-// A server whose TIME is disabled mints no tokens, and nothing may be left of the
-// attempt.
+// TestClock_HR_A1_ThatIsNotToBeHadLeavesNothing: a server without TIME mints no tokens, and the
+// attempt must leave no keys.
 func TestClock_HR_A1_ThatIsNotToBeHadLeavesNothing(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "TIME", "")
 	eachClient(t, func(t *testing.T, open func(string) store) {

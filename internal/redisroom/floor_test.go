@@ -140,11 +140,11 @@ func TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite(t *testing.T) {
 		case err == nil && reply.Token <= last:
 			t.Errorf("token %d follows %d", reply.Token, last)
 		case err != nil && errors.Is(err, driver.ErrUnavailable):
-			t.Errorf("%v: certainly nothing happened, but the lock is taken", err)
+			t.Errorf("%v excludes a grant, but the lock is taken", err)
 		case err == nil:
 			continue // it needed no second call
 		}
-		// Who is told that nothing is known releases what there may be.
+		// A caller with an unknown outcome releases the lock.
 		w.faults(nil, nil)
 		released, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "b", RejectIDFor: time.Second})
 		if err != nil || released.State != driver.Released {
@@ -153,7 +153,7 @@ func TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite(t *testing.T) {
 	}
 }
 
-// TestAcquire_HR_A2_IsOneCall: what is done in one call cannot fail in its middle.
+// TestAcquire_HR_A2_IsOneCall: an acquire in one call cannot fail half-way.
 func TestAcquire_HR_A2_IsOneCall(t *testing.T) {
 	ways := map[string]func(w *wire, last int64){
 		"an old counter":            func(w *wire, last int64) { w.fallBack(t, "k", last-time.Hour.Microseconds()) },
@@ -231,7 +231,7 @@ func TestTokens_HR_B2_OfARepeatedAcquireAreComparedToo(t *testing.T) {
 		t.Fatalf("%v, want that the connection was reset", err)
 	}
 	w.faults(nil, nil)
-	w.changes++ // the one that was reset is replaced
+	w.changes++ // replaces the connection that was reset
 	reply, err := s.Acquire(context.Background(), simpleRequest("k", "b"))
 	if err != nil || reply.State != driver.Granted || reply.Token <= last {
 		t.Errorf("asked again: %+v, %v; want a token above %d", reply, err, last)
@@ -272,8 +272,8 @@ func TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall(t *testing.T) {
 	}
 }
 
-// TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite loses the answer to a release
-// by one key while a slot moves, and has the one by three refused.
+// TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite loses the answer to a release by one key
+// while a slot moves, and refuses the release by three keys.
 func TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite(t *testing.T) {
 	w, s := newWire(t, true)
 	ctx := context.Background()
@@ -294,6 +294,6 @@ func TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite(t *testing.T) {
 	}, func(int) error { return errLost })
 	_, err := s.Release(ctx, driver.Ref{Key: "k", ID: "a"})
 	if !alone || err == nil || errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v: certainly nothing happened, but the lock has been released", err)
+		t.Errorf("%v excludes a release, but the lock has been released", err)
 	}
 }

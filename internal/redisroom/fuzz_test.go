@@ -32,8 +32,8 @@ func integers(v any) any {
 	return v
 }
 
-// FuzzReplies feeds the parsers what no script returns. They answer with an
-// error or with something sensible, and never panic.
+// FuzzReplies feeds the parsers replies that no script returns. They return an error or a
+// plausible result, and never panic.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte(`[3,1700000000000001,1,0,0,1700000000000000]`))
 	f.Add([]byte(`[1,0,0,0,30000,1700000000000000,"id",1000,"x",1,17,"c","{\"o\":\"a\",\"s\":1}"]`))
@@ -58,7 +58,7 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// FuzzHints: anybody with the right to publish can send anything.
+// FuzzHints: any client with the right to publish can send any text.
 func FuzzHints(f *testing.F) {
 	for _, s := range []string{"g id 17 1700000000000000 1000", "a id 0", "b id 3 p:ka reason", "b id 3 p:k", "b id 2 p:", "b id 9 p:k", "b id ", "g id", "x id 0", ""} {
 		f.Add(s)

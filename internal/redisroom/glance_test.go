@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestGlance_HR_D7_CostsTheSameHoweverManyWait looks at the holder behind whom many
-// candidates wait, each with a kilobyte to say of itself.
+// TestGlance_HR_D7_CostsTheSameHoweverManyWait inspects the holder in front of many candidates,
+// each with labels of a kilobyte.
 func TestGlance_HR_D7_CostsTheSameHoweverManyWait(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -40,9 +40,9 @@ func TestGlance_HR_D7_CostsTheSameHoweverManyWait(t *testing.T) {
 		few, _ := look(2)
 		many, sent := look(1000)
 		if many != few {
-			t.Errorf("%d commands with 1000 who wait, %d with two", many, few)
+			t.Errorf("%d commands with 1000 waiters, %d with two", many, few)
 		}
-		if sent > 100_000 { // those who wait have said a million
+		if sent > 100_000 { // the labels of the waiters are a million bytes
 			t.Errorf("the server sent %d bytes", sent)
 		}
 	})

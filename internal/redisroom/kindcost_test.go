@@ -18,12 +18,12 @@ import (
 // kind is how one kind of lock asks.
 type kind struct {
 	name string
-	// ask turns a plain request into that of the i-th who asks.
+	// ask turns a plain request into that of the i-th asker.
 	ask func(req *driver.Request, i int)
-	// inside is how many fill the room.
+	// inside is how many holders fill the room.
 	inside int
-	// counts tells which of them are measured; nil is all. The others come and
-	// go in turn with these.
+	// counts reports whether the i-th asker is measured; nil means all. The remaining askers take
+	// turns with the measured ones.
 	counts func(i int) bool
 	// also are keys that are taken together with the contended one, after it,
 	// as a lock of several does.
@@ -42,24 +42,23 @@ var kinds = []kind{
 // inTurn has writers and readers ask alternately.
 func inTurn(r *driver.Request, i int) { r.Mode = driver.Mode(i % 2) }
 
-// measures reports whether the i-th who asks is measured.
+// measures reports whether the i-th asker is measured.
 func (k *kind) measures(i int) bool { return k.counts == nil || k.counts(i) }
 
 // queues are the lengths of queue that are compared.
 var queues = []int{10, 1000, 10_000}
 
-// growth is what 10 000 waiters may cost more than 10: if all of the cost were
-// the logarithm of the queue's length, it would be log 10 000 / log 10. A cost
-// that grows with the root of the length would be 31 times, one that grows with
-// the length 1000 times as high.
+// growth is how many times as much 10 000 waiters may cost as 10. If all of the cost were the
+// logarithm of the queue's length, it would be log 10 000 / log 10. A cost that grows with the
+// root of the length would be 31 times, and a cost that grows with the length 1000 times as high.
 const growth = 4
 
 // slowest is W9: the server's time for an acquire among 10 000 waiters, of 99
 // in 100.
 const slowest = time.Millisecond
 
-// TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue measures every
-// call by itself, on the server.
+// TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue measures every call on its own, on
+// the server.
 func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) {
 	comparesTimes(t)
 	s := redistest.Start(t)
@@ -88,10 +87,10 @@ func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) 
 		}
 		s.Client().FlushAll(background)
 	}
-	t.Logf("what each kind costs the server\n\n%s", &table)
+	t.Logf("the cost of each kind on the server\n\n%s", &table)
 }
 
-// meter plays one kind of lock and reads what the server counts.
+// meter plays one kind of lock and reads the counters of the server.
 type meter struct {
 	t      *testing.T
 	server *redistest.Server
@@ -106,7 +105,7 @@ type meter struct {
 	count  cost     // at the last look
 }
 
-// cost is what the server has counted.
+// cost is a set of the server's counters.
 type cost struct {
 	calls  int64
 	inside int64 // commands that the scripts called
@@ -124,7 +123,7 @@ func (m *meter) callsInside(f func()) (n int64) {
 	return n
 }
 
-// spent runs f and returns what the scripts cost that it called.
+// spent runs f and returns the cost of the scripts that f called.
 func (m *meter) spent(f func()) cost {
 	f()
 	before := m.count
@@ -145,14 +144,13 @@ func (m *meter) next(key string, wait bool) driver.Request {
 		req = waiting(key, id, m.ears.Address())
 		req.TicketTTL = 10 * time.Minute
 	}
-	// Nobody answers a call to come: it must not be over before it is measured.
+	// No call answers a later one: the lease must last until it is measured.
 	req.TTL, req.ConfirmWindow = 10*time.Minute, time.Minute
 	m.kind.ask(&req, m.asked)
 	return req
 }
 
-// free measures a lock that nobody else wants: what it takes to take it and to
-// give it back.
+// free measures the acquire and the release of a lock without waiters.
 func (m *meter) free() cost {
 	const pairs = 300
 	best := cost{}
@@ -188,8 +186,8 @@ func (m *meter) pair() {
 	}
 }
 
-// handOver is what it costs that one leaves, the next goes in, and whoever left
-// queues again: medians, in µs.
+// handOver is the cost of one hand-over: a holder releases, the next waiter gets the lock, and
+// the former holder queues again. The times are medians, in µs.
 type handOver struct {
 	calls, inside           int64
 	release, confirm, queue float64
@@ -233,7 +231,7 @@ func (m *meter) contended(n int) handOver {
 	return handOver{commands / int64(times()), inside, middle(releases), middle(confirms), middle(queues)}
 }
 
-// leave has the first of those inside release what it has.
+// leave makes the first holder release its locks.
 func (m *meter) leave() {
 	out := m.inside[0]
 	for _, suffix := range slices.Backward(m.kind.also) {
@@ -252,7 +250,7 @@ func (m *meter) come() {
 	m.inside, m.queue = append(m.inside, in), m.queue[1:]
 }
 
-// fill fills the room and has n wait: those that will come to the head in order.
+// fill fills the room and queues n waiters, which will come to the head in order.
 func (m *meter) fill(n int) {
 	for len(m.inside) < m.kind.inside {
 		req := m.next(m.key, false)
@@ -298,9 +296,9 @@ func (m *meter) takeAlso(id string) {
 	}
 }
 
-// crowdedAcquire returns the server's time of 99 in 100 acquires with 10 000
-// waiting, of those that queue and those that only ask. A busy machine only
-// adds, so it is measured again until it is no longer than it may be.
+// crowdedAcquire returns the server's time of 99 in 100 acquires with 10 000 waiting, of requests
+// with and without a queue. A busy machine only adds time, so the measurement is repeated until
+// it is within the bound.
 func (m *meter) crowdedAcquire() time.Duration {
 	best := time.Hour
 	for range 10 {
@@ -319,7 +317,7 @@ func (m *meter) crowdedAcquire() time.Duration {
 	return best
 }
 
-// number is which of those who ask has this id.
+// number returns the number of the asker with this id.
 func number(id string) (i int) {
 	_, _ = fmt.Sscanf(id, "p%d", &i) // it was made so
 	return i

@@ -13,7 +13,7 @@ func TestMark_HR_A8_IsSetOnlyWhileTheServerIsReserved(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		forget := func() { s.Client().FlushAll(t.Context()) }
-		pass := func(d time.Duration) { // what would end within d ends now
+		pass := func(d time.Duration) { // all keys that would expire within d expire now
 			for _, key := range s.Keys(t) {
 				if left := s.Client().PTTL(t.Context(), key).Val(); left > 0 && left <= d {
 					s.Client().PExpire(t.Context(), key, 0)

@@ -26,12 +26,12 @@ var (
 	microscopeFaults = flag.Int("microscope.faults", 0, "in how many of them everything fails in turn")
 )
 
-// bounds are those of an exploration: how many situations it goes on from, and in how
-// many of the first everything fails, stands still or is damaged in turn.
+// bounds limit an exploration: how many situations it continues from, and in how many of the
+// first situations it injects failures, stalls and damage.
 type bounds struct{ states, failed, damaged int }
 
-// normal are the bounds of the long tests. The race detector makes the interpreter
-// several times slower, and has nothing to find in it.
+// normal returns the bounds of the long tests. The race detector makes the interpreter several
+// times slower, and the interpreter has no concurrency to check.
 func normal() bounds {
 	b := bounds{states: 120, failed: 8, damaged: 4}
 	if skip.Race || testing.Short() {
@@ -49,8 +49,7 @@ func normal() bounds {
 // few are bounds within which the most is found.
 var few = bounds{states: 30, failed: 3, damaged: 2}
 
-// explored counts what an exploration has seen.
-// commands are those of all steps.
+// explored counts the parts of an exploration; commands counts the commands of all steps.
 type explored struct{ situations, depth, runs, failures, stalls, damages, commands int }
 
 // explore takes every step from every situation, breadth first.
@@ -134,14 +133,14 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 	return seen, nil
 }
 
-// trying tells whoever watches an exploration what comes next.
+// trying calls the observer of an exploration, if any, before the next try.
 func (l *lens) trying(what string, from *situation, s step) {
 	if l.tries != nil {
 		l.tries(what, from, s)
 	}
 }
 
-// listed compares whether the lock is listed with whether anybody is there, or it is closed.
+// listed checks that the lock is listed if it has holders or waiters or is closed, and only then.
 func (l *lens) listed(from *situation) error {
 	l.server.Keys, l.server.Now = from.keys.Clone(), from.now
 	l.errors = nil
@@ -174,11 +173,11 @@ func (l *lens) glanced(keys microscope.Keys) error {
 	if len(some.Waiters) > 0 || err1 == nil && len(all.Waiters) == 0 && some.Limit != all.Limit {
 		return fmt.Errorf("a glance shows %+v of %+v", some, all)
 	}
-	all.Waiters, some.Limit = nil, all.Limit // which is shown of those who share
+	all.Waiters, some.Limit = nil, all.Limit // the limit is only shown with shared holders
 	return cmp.Or(equal("a glance", some, all), equal("its error", kind(err2), kind(err1)))
 }
 
-// listedDamaged compares what is listed of damaged keys with what inspection shows.
+// listedDamaged compares the listing of damaged keys with their inspection.
 func (l *lens) listedDamaged(from *situation, _ step) (n int, err error) {
 	ctx := context.Background()
 	for what, keys := range damaged(from.keys) {
@@ -207,12 +206,12 @@ func (l *lens) listedDamaged(from *situation, _ step) (n int, err error) {
 	return n, nil
 }
 
-// oom stands for what a server may answer to a command whatever its keys hold.
+// oom is an error that a server may return to a command with any keys.
 const oom = microscope.Error("OOM command not allowed when used memory > 'maxmemory'.")
 
-// fail has each command fail in turn that can: every one before the first that writes,
-// and after it those whose failure the script catches. The keys are afterwards as before,
-// or as the answer says.
+// fail makes each command fail in turn that can: every command before the first write, and after
+// it the commands whose failure the script catches. The keys are afterwards as before, or as the
+// answer reports.
 func (l *lens) fail(from *situation, s step) (n int, err error) {
 	_, _ = l.take(s, from.keys, from.now, from.least)
 	calls := slices.Clone(l.calls)
@@ -235,7 +234,7 @@ func (l *lens) fail(from *situation, s step) (n int, err error) {
 	return n, nil
 }
 
-// calm ends what disturbs the scripts.
+// calm ends all disturbances of the scripts.
 func (l *lens) calm() { l.server.Before, l.disturbed, l.deaf, l.forgetful = nil, false, false, false }
 
 func (l *lens) failAt(from *situation, s step, at int, failure microscope.Error) error {
@@ -277,8 +276,8 @@ func (l *lens) agrees(from *situation, s step, got driver.Reply, gotErr error, k
 	return first
 }
 
-// stall holds the server up before each command in turn, until something has ended
-// meanwhile, or everything.
+// stall delays the server before each command in turn, until one part of the room has ended, or
+// all.
 func (l *lens) stall(from *situation, s step) (n int, err error) {
 	_, _ = l.take(s, from.keys, from.now, from.least)
 	calls := len(l.calls)
@@ -313,7 +312,7 @@ func (l *lens) stallAt(from *situation, s step, at int, jump int64) error {
 	if len(l.errors) > 0 {
 		return errors.New(strings.Join(l.errors, "; "))
 	}
-	// What was answered is what the rule says of some moment of the call.
+	// The answer must be the rule's for some moment of the call.
 	moments := []int64{from.now, from.now + jump}
 	if got.Clock > 0 {
 		moments = append(moments, got.Clock.Microseconds())
@@ -331,8 +330,8 @@ func (l *lens) stallAt(from *situation, s step, at int, jump int64) error {
 	return fmt.Errorf("answers %v (%w), want one of %q", got.State, gotErr, wanted)
 }
 
-// covered holds what is granted, and what was, against the key that keeps others out: it
-// does not end before they do.
+// covered checks that the key that excludes other clients does not end before the granted lease
+// and the leases before it.
 func (l *lens) covered(from *situation, s step, got driver.Reply) error {
 	at, until := l.server.Keys[lensPrefix+lensKey].At, from.now/1000+lensTTL.Milliseconds()
 	if got.State == driver.Granted && l.server.Now/1000 < until && at < until {
@@ -346,10 +345,9 @@ func (l *lens) covered(from *situation, s step, got driver.Reply) error {
 	return nil
 }
 
-// damage takes away each of the keys in turn, and each part of one, or puts something
-// else there, and takes the step. Nothing fails in its middle, every key ends, what is
-// refused is refused as foreign, and nobody enters beside a lease that the holder key
-// still tells of.
+// damage removes each of the keys in turn, and each part of a key, or replaces it, and takes the
+// step. No script fails half-way, every key ends, refusals are refusals of foreign data, and no
+// lock is granted together with a lease that the holder key still contains.
 func (l *lens) damage(from *situation, s step) (n int, err error) {
 	for what, keys := range damaged(from.keys) {
 		n++
@@ -470,8 +468,8 @@ func (l *lens) damageBy(from *situation, s step, keys microscope.Keys) error {
 	return nil
 }
 
-// soon holds when a waiter is told to ask again against the longest of what the worlds wait
-// for.
+// soon checks the time after which a waiter is to ask again: it is at most the longest time that
+// the worlds wait.
 func soon(got driver.Reply, heard []microscope.Message) error {
 	const longest = lensTTL + lensDelay + time.Millisecond
 	told := []time.Duration{got.RetryAfter}
@@ -537,9 +535,9 @@ func TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle(t *testing.T) {
 	}
 }
 
-// commandsFile says how many commands the steps of each world take: as far as they are
-// tried with -short, as far as without, and the name of the world. Where a stage of a
-// script settles no call any more a later one does, and nothing else tells.
+// commandsFile lists how many commands the steps of each world take: within the bounds of -short,
+// within the normal bounds, and the name of the world. If a stage of a script no longer settles
+// any call, a later stage does, and only this file shows it.
 const commandsFile = "testdata/commands.txt"
 
 // counts are the commands of one world.

@@ -30,16 +30,15 @@ var (
 	mutantReport = flag.String("microscope.mutants.report", "", "a file to which results are appended, and whose changes are not tried again")
 )
 
-// place is the line and column of a change, which do not say which it is.
+// place matches the line and column of a change, which do not identify it.
 var place = regexp.MustCompile(`:\d+:\d+: `)
 
-// TestMicroscope_Mutants tries changes of conditions and constants of the scripts, as
-// `make mutants` does, and tells what it does not find.
+// TestMicroscope_Mutants tries changes of conditions and constants of the scripts, as `make
+// mutants` does, and reports the changes that it does not detect.
 //
-// An exploration without a change notes for each of its tries which changes would have
-// given an expression of the scripts another value. With a change only these tries are
-// made. If none of them finds it, but one leaves other keys, the worlds of such tries are
-// explored with the change.
+// An exploration without a change records for each of its tries which changes would have given an
+// expression of the scripts another value. With a change only these tries are made. If they all
+// pass, but one leaves other keys, the worlds of such tries are explored with the change.
 func TestMicroscope_Mutants(t *testing.T) {
 	if *mutantPart == 0 {
 		return // by its flag
@@ -90,7 +89,7 @@ func TestMicroscope_Mutants(t *testing.T) {
 		case strings.HasPrefix(outcome, "caught"):
 			caught++
 			if explained {
-				t.Errorf("caught, though survivors.txt says that nothing can notice it: %s", m)
+				t.Errorf("caught, though survivors.txt lists it as undetectable: %s", m)
 			}
 		case explained:
 			equal++
@@ -117,7 +116,7 @@ func TestMicroscope_Mutants(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d of %d changes tried, %d caught of %d that can be (%.1f %%), %d survived, %d change nothing; %v", tried, len(all), caught, caught+survived,
+	t.Logf("%d of %d changes tried, %d caught of %d that can be (%.1f %%), %d survived, %d have no effect; %v", tried, len(all), caught, caught+survived,
 		100*float64(caught)/float64(max(caught+survived, 1)), survived, equal, time.Since(start).Round(time.Second))
 }
 
@@ -144,7 +143,7 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 	return all
 }
 
-// undecided is what becomes of a change that was tried quickly.
+// undecided is the outcome of a change that was tried quickly.
 const undecided = "UNDECIDED"
 
 // trial is one try of an exploration.
@@ -162,7 +161,7 @@ func (tr *trial) note(n int) { tr.shows[n/64] |= 1 << (n % 64) }
 
 func (tr *trial) noted(n int) bool { return tr.shows[n/64]>>(n%64)&1 == 1 }
 
-// explorations are those of all worlds, without a change.
+// explorations are the explorations of all worlds, without a change.
 type explorations struct {
 	mutants []source.Mutant
 	worlds  []world
@@ -197,7 +196,7 @@ func watchExplorations(t *testing.T, mutants []source.Mutant, worlds []world, b 
 	}
 	rnd := rand.New(rand.NewPCG(2, 0))
 	rnd.Shuffle(len(e.trials), func(i, j int) { e.trials[i], e.trials[j] = e.trials[j], e.trials[i] })
-	// A step takes little, and tells the most.
+	// Steps are cheap, and detect the most.
 	slices.SortStableFunc(e.trials, func(a, b *trial) int { return cost(a.what) - cost(b.what) })
 	return e
 }
@@ -206,7 +205,7 @@ func cost(what string) int {
 	return slices.Index([]string{"follow", "list", "play", "lists", "fail", "stall", "damage", "begin"}, what)
 }
 
-// noted returns what notes the changes that would show in the last trial.
+// noted returns a function that records the changes that would show in the last trial.
 func (e *explorations) noted(t *testing.T, l *lens) microscope.Noted {
 	known := make(map[string][][][]int) // the numbers of the changes, by text, word and other word
 	return func(text string, word, other int) {
@@ -261,8 +260,8 @@ func (e *explorations) places(t *testing.T, text string, watched []string) [][][
 // patience is how long a change may take.
 const patience = 2 * time.Minute
 
-// judgeInTime judges for so long as a change may take. A pattern can keep the interpreter
-// for ever, where nothing ends it: its goroutine is left alone.
+// judgeInTime is judge with a time limit. A pattern can keep the interpreter busy for ever, and
+// cannot be interrupted: its goroutine is left alone.
 func (e *explorations) judgeInTime(n int) string {
 	done := make(chan string, 1)
 	go func() { done <- e.judge(n) }()

@@ -16,9 +16,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/microscope"
 )
 
-// plays are worlds that say themselves what happens, and most of them what comes of it,
-// since the rule does not know it: the store's mark, locks of other libraries, a lease that
-// is prolonged or ended by its one key; and rooms with more parties than an exploration has.
+// plays are worlds that define their own events, and most of them the expected results, because
+// the rule does not cover them: the store's mark, locks of other libraries, a lease that is
+// prolonged or ended by its one key; and rooms with more parties than an exploration has.
 var plays = []world{
 	{name: "the mark of the store", play: playMark},
 	{name: "guarded requests", play: playGuarded},
@@ -40,7 +40,7 @@ func (l *lens) on(keys microscope.Keys) *Store {
 	return l.store
 }
 
-// left compares the keys with what they are to be, and that no script did what none may do.
+// left compares the keys with the wanted keys, and checks that no script made a forbidden call.
 func (l *lens) left(what string, want microscope.Keys) error {
 	if len(l.errors) > 0 {
 		return fmt.Errorf("%s: %s", what, strings.Join(l.errors, "; "))
@@ -123,7 +123,7 @@ func playMark(l *lens) error {
 	return nil
 }
 
-// guardedRooms are rooms whose token is known, but for the first.
+// guardedRooms returns rooms whose token is known, except for the first.
 func (l *lens) guardedRooms() (rooms []*situation, err error) {
 	r := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey))
 	rooms = append(rooms, beginning())
@@ -151,7 +151,7 @@ func (l *lens) guardedRooms() (rooms []*situation, err error) {
 	return append(rooms, contended), nil
 }
 
-// playGuarded asks for locks whose token may have been lost with the server's data.
+// playGuarded requests locks whose token may have been lost with the server's data.
 func playGuarded(l *lens) error {
 	rooms, err := l.guardedRooms()
 	if err != nil {
@@ -188,7 +188,7 @@ func playGuarded(l *lens) error {
 	return nil
 }
 
-// refused is why a guarded request is refused where no token is known, and what that says.
+// refused returns the error of a guarded request without a known token, and a part of its text.
 func refused(mark microscope.Value) (error, string) { //nolint:staticcheck // the error is the outcome
 	switch parts := markText.FindStringSubmatch(deref(mark.Text)); {
 	case mark.Type() == "none", strings.HasPrefix(deref(mark.Text), "for"):
@@ -211,7 +211,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// playForeign meets locks of other libraries, and a mark of the store whose record is gone.
+// playForeign plays locks of other libraries, and a mark of the store whose record is gone.
 func playForeign(l *lens) error {
 	ctx := context.Background()
 	h := lensPrefix + lensKey
@@ -276,7 +276,7 @@ func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder,
 	busy := driver.Reply{State: driver.Busy, RetryAfter: next, Clock: micros(lensStart), Holders: []driver.Holder{holder}}
 	queued := busy
 	queued.State, queued.Position = driver.Queued, 1
-	token := "" // an old counter is seeded anew
+	token := "" // an old counter gets a new seed
 	if keptIn(keys).r.Text != nil {
 		token = fmt.Sprint(lensStart)
 	}
@@ -331,7 +331,7 @@ func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder,
 		if err := cmp.Or(err, equal("afterwards", got.State, driver.Granted)); err != nil {
 			return err
 		}
-		// It leaves, and the record is folded beside the lock that is there.
+		// The waiter leaves, and the record is folded while the lock is there.
 		got, err = l.take(releases(parties[1]), waiting, lensStart, lensStart-1)
 		after := l.server.Live()
 		record := keptIn(after)
@@ -339,7 +339,7 @@ func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder,
 			equal("the token", deref(record.r.Text), token)); err != nil {
 			return err
 		}
-		// The lock's owner is told of by the first release that finds it gone.
+		// The end of the foreign lock is noticed by the first release after it.
 		got, err = l.take(releases(parties[0]), over, lensStart+1, lensStart-1)
 		if err := cmp.Or(err, equal("leaves later", got.State, driver.Left)); err != nil {
 			return err
@@ -348,7 +348,7 @@ func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder,
 	return nil
 }
 
-// closedFor has parties come to a room whose record is gone, but not the mark before it.
+// closedFor lets parties ask for a room whose record is gone, but not the mark before it.
 func (l *lens) closedFor(listed func(microscope.Keys, bool, bool) error) error {
 	keys := microscope.Keys{lensPrefix + lensKey: textUntil("*", lensMS+300)}
 	if err := listed(keys, true, true); err != nil {
@@ -419,8 +419,8 @@ func playOneKey(l *lens) error {
 	return nil
 }
 
-// renewedAlone renews a lease by the script for those that were uncontended, behind another
-// one, and by the script for the others.
+// renewedAlone renews a lease by the script for uncontended leases, in a call behind another
+// lease, and by the script for other leases.
 func (l *lens) renewedAlone(v microscope.Value, id string) error {
 	h := lensPrefix + lensKey
 	r := string(appendSide(nil, []byte(h), recordKey))
@@ -633,7 +633,7 @@ func playThousands(l *lens) error {
 	return nil
 }
 
-// playLost meets rooms of which the parts that are left tell what the rule does.
+// playLost plays rooms of which some parts are lost, and the remaining parts define the result.
 func playLost(l *lens) error {
 	h := []byte(lensPrefix + lensKey)
 	r, z := string(appendSide(nil, h, recordKey)), string(appendSide(nil, h, sortedKey))
@@ -730,7 +730,7 @@ func playLost(l *lens) error {
 	return nil
 }
 
-// playLostWords meets parties whose words are lost, once their time is over.
+// playLostWords plays parties whose fields are lost, once their time is over.
 func (l *lens) playLostWords(begin func(...step) (*situation, error)) error {
 	r := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey))
 	lone, err := begin(ask(reads, parties[0])...)

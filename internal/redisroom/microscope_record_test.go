@@ -21,7 +21,7 @@ const (
 	lensQueue  = int64(1) << 50
 )
 
-// kept is what the keys of a room say, word by word.
+// kept is the parsed content of the keys of a room.
 type kept struct {
 	h, r, z microscope.Value
 	spent   map[string]microscope.Value // T of each id
@@ -57,7 +57,7 @@ func (k *kept) scalar(i int) int64 {
 	return n
 }
 
-// token is the last token that the keys tell of.
+// token returns the last token in the keys.
 func (k *kept) token() (token int64) {
 	switch {
 	case k.scalars != nil:
@@ -78,8 +78,8 @@ func (k *kept) whole() bool {
 	return true
 }
 
-// sameKeys compares what the keys say after a step with the rule's record, word by word,
-// and when each of them ends.
+// sameKeys compares the keys after a step with the rule's record, word by word, and the times
+// when they expire.
 func sameKeys(from *situation, keys microscope.Keys, record *room.Record, now int64) error {
 	k, ms := keptIn(keys), now/1000
 	c := comparison{}
@@ -156,7 +156,7 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 		c.is("the scalars", k.scalars, "14 words")
 		return
 	}
-	since := k.scalar(1) - record.Seq // a folded room counts arrivals anew
+	since := k.scalar(1) - record.Seq // a folded room counts arrivals from zero again
 	fields, members := map[string]bool{"#": true}, map[string]int64{"#": lensAnchor}
 	n, nx, used, shares, ends := 0, 0, 0, 0, int64(0)
 	count := func(p *room.Party) {
@@ -199,7 +199,7 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 			fields[name] = true
 		}
 	}
-	// The scripts forget suspects later than the rule, once nobody waits whom they concern.
+	// The scripts forget suspects later than the rule, once no waiter is affected by them.
 	harmless := func(name string) bool {
 		before, _ := strconv.ParseInt(k.r.Hash[name], 10, 64)
 		return name[0] == '@' || name[0] == '!' && !slices.ContainsFunc(record.Queue, func(p room.Party) bool {
@@ -248,7 +248,7 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 	c.is("the end of the queue", k.z.At, k.scalar(13))
 }
 
-// holder compares the mark in H, which may stay when somebody leaves.
+// holder checks the mark in H, which may stay after a release.
 func (c *comparison) holder(from *situation, k *kept, record *room.Record, ends, ms int64) {
 	hexp := k.scalar(12)
 	if len(record.Inside) == 0 {
@@ -286,7 +286,7 @@ func (c *comparison) party(words string, p *room.Party, state string, token, sin
 		of("arrivals before", w[4], p.Before+since)
 	}
 	of("delay", w[6], p.Delay)
-	// Nothing reads how a lease was asked for that was uncontended.
+	// The fields of the request are not read for a lease that was uncontended.
 	if state != "c" || w[2]+w[5]+w[7] != "000" {
 		of("policy", w[2], uint8(p.Policy))
 		of("window", w[5], p.Window)
@@ -301,7 +301,7 @@ func (c *comparison) party(words string, p *room.Party, state string, token, sin
 	of("meta", w[12], metaOf(p))
 }
 
-// requestOf is a request of a party, as far as its words tell.
+// requestOf returns the request of a party, as far as its fields contain it.
 func requestOf(p *room.Party) *driver.Request {
 	return &driver.Request{Reenter: p.Reenter, Owner: p.Owner, Visit: p.Visit, Since: time.UnixMilli(p.Since), Labels: p.Labels}
 }
@@ -324,9 +324,9 @@ func names[V, W any](c *comparison, what string, got map[string]V, want map[stri
 	}
 }
 
-// counter holds the end of R, and of Z, against what it was, and against how long a counter
-// is to live from now: an hour longer than anything that the keys tell of, and than the
-// clock takes to pass its token.
+// counter checks the expiry of R, and of Z, against its previous value and the time that a
+// counter must live from now: an hour longer than any lease or ticket in the keys, and an hour
+// longer than the clock takes to pass its token.
 func (c *comparison) counter(from *situation, k *kept, ms int64) {
 	before := keptIn(from.keys)
 	if k.r.At == before.r.At {

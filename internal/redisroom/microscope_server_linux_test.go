@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// TestMicroscope_ShowsWhatAServerDoes runs what the microscope runs on a server whose
-// clock stands still too, on the same keys, and compares answers, errors and keys.
+// TestMicroscope_ShowsWhatAServerDoes repeats the calls of the microscope on a server whose clock
+// stands still too, on the same keys, and compares answers, errors and keys.
 func TestMicroscope_ShowsWhatAServerDoes(t *testing.T) {
 	skip.Racing(t, "one goroutine runs the interpreter")
 	server, clock := redistest.StartWithClock(t)
@@ -36,7 +36,7 @@ func TestMicroscope_ShowsWhatAServerDoes(t *testing.T) {
 	t.Logf("%d runs of a script agree", c.runs)
 }
 
-// counterpart is a server beside the interpreter.
+// counterpart is a server that repeats the calls of the interpreter.
 type counterpart struct {
 	t      *testing.T
 	client *redis.Client
@@ -71,7 +71,7 @@ func (c *counterpart) compare(r run) {
 	for _, name := range r.keys {
 		pictures[name] = take(c.t, pipe, name)
 	}
-	_, _ = pipe.Exec(ctx) // what failed is looked at one by one
+	_, _ = pipe.Exec(ctx) // the errors are checked one by one
 	c.runs++
 
 	reply, err := eval.Result()
@@ -79,7 +79,7 @@ func (c *counterpart) compare(r run) {
 		err = nil
 	}
 	if !sameError(err, r.err) || err == nil && !reflect.DeepEqual(plain(reply), plain(r.reply)) {
-		c.t.Errorf("%s\nat %d on\n%sthe microscope says %#v, %v\nthe server says %#v, %v", head(r), r.now, show(r.before), r.reply, r.err, reply, err)
+		c.t.Errorf("%s\nat %d on\n%sthe microscope returned %#v, %v\nthe server returned %#v, %v", head(r), r.now, show(r.before), r.reply, r.err, reply, err)
 	}
 	if n := size.Val(); n != int64(len(r.after)) {
 		c.t.Errorf("%s: %d keys, want %d", head(r), n, len(r.after))
@@ -123,7 +123,7 @@ func load(t *testing.T, pipe redis.Pipeliner, name string, v microscope.Value) {
 	}
 }
 
-// picture is what a server is asked about a key.
+// picture is the set of replies about a key.
 type picture struct {
 	kind   *redis.StatusCmd
 	at     *redis.DurationCmd
@@ -161,7 +161,7 @@ func (p *picture) value() (v microscope.Value) {
 	return v
 }
 
-// sameError compares errors up to where a server tells the script's line.
+// sameError compares errors up to the position in the script that a server adds.
 func sameError(a, b error) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// story is what happens in a row, which an exploration of few steps does not reach. Every
-// step of it is held against the rule.
+// story is a sequence of steps that is too long for an exploration. Every step is compared with
+// the rule.
 type story struct {
 	name  string
 	steps []step
@@ -251,7 +251,7 @@ var stories = []story{
 	eightUnwanted(8), eightUnwanted(9),
 }
 
-// headWhoseTimeIsOver is a story of a head whose ticket lasts for less than its window when
+// headWhoseTimeIsOver returns a story of a head whose ticket lasts for less than its window when
 // it could be called again.
 func headWhoseTimeIsOver(p driver.Policy) story {
 	tries, waiter := allOf(reads, policy(p)), allOf(queues, policy(p))
@@ -277,7 +277,7 @@ func headThatAsksAgain(p driver.Policy) story {
 	)}
 }
 
-// headWithItsWindow is a story of a head whose ticket lasts just for its window.
+// headWithItsWindow returns a story of a head whose ticket lasts just for its window.
 func headWithItsWindow(p driver.Policy) story {
 	tries, waiter := allOf(reads, policy(p)), allOf(queues, policy(p))
 	return story{fmt.Sprintf("a head of policy %d has just its window left", p), in(
@@ -301,13 +301,14 @@ func eightUnwanted(many int) story {
 		each(releases, parties[0]), each(renews, parties[1]))}
 }
 
-// halfHour is how long what begins now may last, a second before 29 minutes have passed
-// since a record began with a lease of a second, for less than half an hour more.
+// halfHour is the longest time for a new lease that ends less than half an hour later than 29
+// minutes after the start, a second before these have passed, in a record that began with a lease
+// of a second.
 const halfHour = 62 * time.Second
 
 func briefly(req *driver.Request) { req.LockDelay = time.Millisecond }
 
-// playStories tells all stories.
+// playStories plays all stories.
 func playStories(l *lens) error {
 	var failed []string
 	for _, story := range stories {
@@ -345,7 +346,7 @@ func (l *lens) tell(story story) error {
 	return nil
 }
 
-// shown compares what is listed and inspected, before anything that is over is removed.
+// shown compares the listing and the inspection, before expired parts are removed.
 func (l *lens) shown(from *situation) error {
 	if err := l.listed(from); err != nil {
 		return err
@@ -353,8 +354,8 @@ func (l *lens) shown(from *situation) error {
 	return l.samePicture(from.keys, from.record, from.now)
 }
 
-// seedsAnew has the last leave whose counter is too old by a microsecond. The rule seeds
-// none anew.
+// seedsAnew releases the last lease of a room whose counter is too old by a microsecond. The rule
+// never seeds a counter again.
 func (l *lens) seedsAnew(waiter []step) error {
 	from := beginning()
 	for _, s := range in(ask(reads, parties[0]), waiter, each(renews, driver.Ref{ID: idA, TTL: time.Hour})) {

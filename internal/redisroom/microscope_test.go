@@ -18,7 +18,7 @@ import (
 
 // lens runs the driver over an interpreter of the scripts. It is for one goroutine.
 type lens struct {
-	Client // what it lacks, nobody calls
+	Client // for the methods that the driver does not call
 
 	server *microscope.Server
 	store  *Store
@@ -28,26 +28,24 @@ type lens struct {
 	commands int
 	// unfinished are the scripts in a row that did not finish.
 	unfinished int
-	// errors are what the scripts of the last step have done that none may do.
+	// errors are the violations by the scripts of the last step.
 	errors []string
-	// calls and heard are those of the scripts of the last step.
+	// calls and heard are the commands and messages of the scripts of the last step.
 	calls []microscope.Call
 	heard []microscope.Message
-	// disturbed tells that a failure is injected, so that Lua may stumble over it.
+	// disturbed is set while a failure is injected, so that an error in Lua is allowed.
 	disturbed bool
-	// deaf tells that a hint is lost, forgetful that it is not known whether an id was
-	// used.
+	// deaf is set while hints are lost, forgetful while it is unknown whether an id was used.
 	deaf, forgetful bool
-	// several tells that a script is about several rooms: what is written for one may stand
-	// before what fails for another, since a renewal is asked for again.
+	// several is set while a script handles several rooms: a write for one room may precede the
+	// failure for another, since a renewal is repeated.
 	several bool
 	// ran is told of every script that has run.
 	ran func(r run)
-	// tries is told what an exploration does next, unless it is nil, and came what has come
-	// of a step.
+	// tries, if set, is called before each try of an exploration, and came after each step.
 	tries func(what string, from *situation, s step)
 	came  func(next *situation)
-	// slack is by how much what is left of a lease may differ from the rule's.
+	// slack is by how much the remaining time of a lease may differ from the rule's.
 	slack time.Duration
 }
 
@@ -88,7 +86,7 @@ func (l *lens) Run(ctx context.Context, cmds [][]string, _ Acks, each func(int, 
 // maxUnfinished is how often a call that has much to remove is repeated, at most.
 const maxUnfinished = 10
 
-// Do runs a script, and looks at what it has done.
+// Do runs a script, and checks its commands.
 func (l *lens) Do(_ context.Context, cmd []string) (any, error) {
 	if cmd[0] != evalsha {
 		return nil, ReplyError("ERR not a script")
@@ -160,8 +158,8 @@ func readable(reply any) any {
 	return reply
 }
 
-// look holds a script that has run to what every script is held to: it does not fail in
-// its middle, nothing that could fail stands after its first write, and every key ends.
+// look checks the rules for all scripts: a script does not fail half-way, no command that can
+// fail follows its first write, and every key expires.
 func (l *lens) look(err error) {
 	calls := l.server.Calls
 	wrote := len(calls) > 0 && (calls[len(calls)-1].Wrote || calls[len(calls)-1].Changed != nil)
@@ -221,7 +219,7 @@ func acquires(req driver.Request) step {
 	}
 	req.Since = time.UnixMilli(5)
 	same := req
-	same.Guard = false // the rule has no mark, and plays say what comes of it
+	same.Guard = false // the rule has no mark; plays define the results
 	return step{
 		name: "acquire " + brief(req),
 		id:   req.ID,
@@ -248,7 +246,7 @@ func renews(ref driver.Ref) step {
 	}
 }
 
-// renewsAmongOthers renews together with leases of two rooms in which nobody is.
+// renewsAmongOthers renews together with leases of two empty rooms.
 func renewsAmongOthers(ref driver.Ref) step {
 	s := renews(ref)
 	ref.Key, ref.TTL, ref.TicketTTL = lensKey, lensTTL, lensTicket
@@ -312,7 +310,7 @@ const (
 	lensForbid = 400 * time.Millisecond
 )
 
-// brief is what differs in a request from a try for a mutex.
+// brief describes the differences between a request and a try for a mutex.
 func brief(req driver.Request) string {
 	words := []string{req.ID}
 	add := func(is bool, format string, args ...any) {
@@ -351,8 +349,7 @@ func briefRef(ref driver.Ref) string {
 	return strings.Join(words, " ")
 }
 
-// take takes a step of the driver on the keys at the time, and leaves the lens with what
-// comes of it.
+// take takes a step of the driver on the keys at the time. The result stays in the lens.
 func (l *lens) take(s step, keys microscope.Keys, now, least int64) (driver.Reply, error) {
 	l.server.Keys, l.server.Now = keys.Clone(), now
 	l.errors, l.calls, l.heard = nil, nil, nil
@@ -390,9 +387,8 @@ func beginning() *situation {
 
 func (s *situation) holderKey() microscope.Value { return s.keys[lensPrefix+lensKey] }
 
-// stale reports whether a key tells of something that was over, in the millisecond of its
-// end, when somebody looked: of a lease, or of an id that was used. It is gone in the
-// next.
+// stale reports whether a key contains a lease or a used id in the millisecond in which it ended.
+// It is gone in the next millisecond.
 func (s *situation) stale() bool {
 	ms, used := s.now/1000, 0
 	for name, v := range s.keys {
@@ -413,7 +409,7 @@ func (s *situation) stale() bool {
 	return used > 0 || !slices.ContainsFunc(s.record.Inside, func(p room.Party) bool { return p.ID == id })
 }
 
-// follow takes a step both ways and compares. It returns what comes of it.
+// follow takes a step by the driver and by the rule, and compares. It returns the next situation.
 func (l *lens) follow(from *situation, s step) (*situation, error) {
 	got, gotErr := l.take(s, from.keys, from.now, from.least)
 	keys := l.server.Live()
@@ -444,7 +440,7 @@ func (l *lens) follow(from *situation, s step) (*situation, error) {
 	return nil, first
 }
 
-// grown holds a new token against those before it.
+// grown checks that a new token is greater than the tokens before it.
 func (l *lens) grown(from *situation, s step, got driver.Reply) error {
 	if got.State != driver.Granted || from.record.Token == 0 {
 		return nil
@@ -493,7 +489,7 @@ func slack(reading int) time.Duration {
 	return time.Millisecond
 }
 
-// ends has those inside end at another time who end at one.
+// ends changes the end of all holders that end at a time.
 func ends(r *room.Record, at, instead int64) {
 	for i := range r.Inside {
 		if r.Inside[i].Expiry == at {
@@ -545,8 +541,8 @@ func (l *lens) agree(from *situation, record *room.Record, s step, got driver.Re
 	return record, l.samePicture(keys, record, from.now)
 }
 
-// lasts holds the counter against what it outlives: the holder key, and its own token,
-// which a seed by the clock would not exceed before.
+// lasts checks that the counter outlives the holder key, and the time until which a seed by the
+// clock would not exceed its token.
 func lasts(keys microscope.Keys) error {
 	h := lensPrefix + lensKey
 	v, ok := keys[string(appendSide(nil, []byte(h), recordKey))]
@@ -583,7 +579,7 @@ func (l *lens) sameHolder(a, b driver.Holder) bool {
 		(a.Remaining-b.Remaining).Abs() <= l.slack && a.Confirmed == b.Confirmed && !a.Foreign
 }
 
-// sameHints compares what was published with what the rule sends, address by address.
+// sameHints compares the published hints with the hints of the rule, address by address.
 func sameHints(heard []microscope.Message, wakes []room.Wake) error {
 	got, want := make(map[string][]driver.Hint), make(map[string][]driver.Hint)
 	for _, m := range heard {
@@ -612,7 +608,7 @@ func sameHints(heard []microscope.Message, wakes []room.Wake) error {
 	return nil
 }
 
-// samePicture compares what inspection shows, on a copy of the keys.
+// samePicture compares the inspection, on a copy of the keys.
 func (l *lens) samePicture(keys microscope.Keys, record *room.Record, now int64) error {
 	l.server.Keys, l.server.Now = keys.Clone(), now
 	got, err := l.store.inspect(context.Background(), lensKey)
@@ -651,8 +647,7 @@ func (s *situation) pass(us int64, name string) *situation {
 	return &next
 }
 
-// next is when something of the room ends next, in ms; 0 if nothing does within ten
-// seconds.
+// next returns when the next part of the room ends, in ms; 0 if no part ends within ten seconds.
 func (s *situation) next() int64 {
 	ms, soonest := s.now/1000, int64(0)
 	see := func(at int64) {
@@ -690,8 +685,7 @@ func (s *situation) later() (all []*situation) {
 	return append(all, s.pass(at*1000-s.now, "the next end"), s.pass((at+1)*1000-s.now, "just after the next end"))
 }
 
-// canon names a situation so that those that differ in the time of day only, or in
-// tokens, have one name.
+// canon returns a name of a situation that does not depend on the time of day or on the tokens.
 func (s *situation) canon() string {
 	var b strings.Builder
 	ms := s.now / 1000

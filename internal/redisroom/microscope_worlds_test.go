@@ -7,16 +7,16 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// world is what may happen to one lock.
+// world is a set of possible events of one lock.
 type world struct {
 	name  string
 	steps []step
-	begin []step              // what has happened before
-	calm  bool                // nothing fails in it
+	begin []step              // the steps before the exploration
+	calm  bool                // no failures are injected
 	play  func(l *lens) error // instead of steps
 }
 
-// Ids of parties: as long as those of the library, and shorter.
+// Ids of parties: one as long as the ids of the library, and two shorter.
 const (
 	idA = "a0123456789abcdefghijklmno"
 	idB = "b"
@@ -31,7 +31,7 @@ func each(of func(driver.Ref) step, refs ...driver.Ref) (steps []step) {
 	return steps
 }
 
-// parties are those at whose addresses hints arrive, but for the last.
+// parties are the parties; hints arrive at all but the last.
 var parties = []driver.Ref{{ID: idA, HintAddress: "A"}, {ID: idB, HintAddress: "B"}, {ID: idC}}
 
 func request(ref driver.Ref, change func(*driver.Request)) driver.Request {
@@ -78,7 +78,7 @@ func visiting(name string) func(*driver.Request) {
 	return func(req *driver.Request) { req.Visit = name }
 }
 
-// readersAndWriter is a world of two who read and one who writes, by a policy.
+// readersAndWriter returns a world of two readers and a writer, with a policy.
 func readersAndWriter(name string, p driver.Policy) world {
 	writer := parties[1]
 	return world{name: name, steps: slices.Concat(

@@ -53,10 +53,10 @@ func TestWatch_TheEndOfASubscriptionIsNoneOfItsNeighbours(t *testing.T) {
 				t.Errorf("heard %+v", h)
 			}
 		case <-time.After(20 * time.Second):
-			t.Error("the break was not heard")
+			t.Error("no hint of the break arrived")
 		}
 		if now := stays.Address(); now != address || resyncs.Load() != 1 {
-			t.Errorf("address %q, was %q; %d times anew", now, address, resyncs.Load())
+			t.Errorf("address %q, was %q; %d resyncs", now, address, resyncs.Load())
 		}
 		if err := stays.Close(); err != nil {
 			t.Fatal(err)
@@ -65,8 +65,8 @@ func TestWatch_TheEndOfASubscriptionIsNoneOfItsNeighbours(t *testing.T) {
 	})
 }
 
-// The end of a subscription while the server stands still leaves nothing subscribed, once the
-// server goes on.
+// TestWatch_TheEndOfASubscriptionWaitsForNoServerAndLeavesNothing: if a subscription ends while
+// the server hangs, no channel stays subscribed once the server goes on.
 func TestWatch_TheEndOfASubscriptionWaitsForNoServerAndLeavesNothing(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(url string) store) {
 		server := redistest.Start(t)
@@ -86,8 +86,8 @@ func TestWatch_TheEndOfASubscriptionWaitsForNoServerAndLeavesNothing(t *testing.
 	})
 }
 
-// nobodyListens waits until nothing is subscribed to any channel of a server: what is
-// left behind would be sent for as long as the connection lives.
+// nobodyListens waits until the server has no subscribed channels: hints to a forgotten channel
+// would be sent for as long as the connection lives.
 func nobodyListens(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {

@@ -29,7 +29,8 @@ func occupied(t *testing.T) *redistest.Server {
 	return s
 }
 
-// H5, H6: whoever asks by himself and a crowd are told the same.
+// TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened: single callers and callers in a
+// crowd get the same error.
 func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T) {
 	live.Test(t)
 	secret := redistest.Start(t, "--requirepass", "secret")
@@ -63,13 +64,13 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 				var all sync.WaitGroup
 				crowd := 65
 				if name == "no password" {
-					crowd = 25 // a server cuts who has not logged in and does not read 1 KB of answers
+					crowd = 25 // a server closes a connection without a login after 1 KB of unread answers
 				}
 				for i := range crowd {
 					ask := func() {
 						_, err := d.Acquire(background, request(fmt.Sprint("k", i), "a"))
 						if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.says) || row.also != nil && !errors.Is(err, row.also) {
-							t.Errorf("acquire %d: %v, want ErrUnavailable that says %q and matches %v", i, err, row.says, row.also)
+							t.Errorf("acquire %d: %v, want ErrUnavailable with %q and matches %v", i, err, row.says, row.also)
 						}
 					}
 					if i == 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// What a damaged answer says of one lease is no answer for another.
+// TestRenew_AnAnswerThatIsNotOneForEachLeaseIsNone: damage in the answer for one lease does not
+// affect the answers for others.
 func TestRenew_AnAnswerThatIsNotOneForEachLeaseIsNone(t *testing.T) {
 	for reply, want := range map[any]string{
 		"7,,9":      "0:7 2:9 left:[1]",

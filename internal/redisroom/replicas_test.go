@@ -20,12 +20,11 @@ const (
 	acknowledged   = "timeout=10s&replica-timeout=5s"
 )
 
-// wantUnreplicated checks that a request failed for want of replicas and that
-// nothing of it is left.
+// wantUnreplicated checks that a request failed for lack of replicas and that it left no lock.
 func wantUnreplicated(t *testing.T, d store, key string, err error) {
 	t.Helper()
 	if !errors.Is(err, driver.ErrNotReplicated) || !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("acquire: %v, want ErrNotReplicated that leaves nothing", err)
+		t.Errorf("acquire: %v, want ErrNotReplicated with ErrUnavailable", err)
 	}
 	wantNobody(t, d, key)
 }

@@ -40,7 +40,7 @@ func TestTokens_P4_RiseOnAServerThatComesBackWithOldData(t *testing.T) {
 	})
 }
 
-// granter takes locks and holds their tokens against those of before.
+// granter takes locks and compares their tokens with earlier ones.
 type granter struct {
 	*testing.T
 	store store
@@ -57,8 +57,8 @@ func (g *granter) rounds(n int) {
 	}
 }
 
-// grant takes the lock of a key, asks again, and releases it. A connection may
-// be stale, so what is not answered is repeated.
+// grant takes the lock of a key, asks again, and releases it. A connection may be stale, so
+// requests are repeated until they are answered.
 func (g *granter) grant(key string) {
 	g.Helper()
 	ctx := context.Background()

@@ -60,14 +60,15 @@ func TestTLS_SaysWhatIsWrongWithCertificates(t *testing.T) {
 		} {
 			_, err := open(row.url).Acquire(background, request(t.Name(), "a"))
 			if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.hint) {
-				t.Errorf("%s: %v, want ErrUnavailable that says %q", what, err, row.hint)
+				t.Errorf("%s: %v, want ErrUnavailable with %q", what, err, row.hint)
 			}
 		}
 		acquire(t, open(open_.URL()+"?skip-verify=true"), request(t.Name(), "a"), driver.Granted)
 	})
 }
 
-// The rights are those in the documentation of the two packages.
+// TestACL_HR_F9_RightsInTheDocumentationAreEnough uses the rights in the documentation of the two
+// packages.
 func TestACL_HR_F9_RightsInTheDocumentationAreEnough(t *testing.T) {
 	documented := []any{"~leasehold:*", "&leasehold:*", "+@connection", "+@scripting", "+@read", "+@write", "+@pubsub", "+time"}
 	server := redistest.Start(t)

@@ -62,7 +62,7 @@ func TestRenew_OfVeryManyLeasesTakesTurnsOnOneServer(t *testing.T) {
 		}
 		wg.Wait()
 		if got := answers.Load(); got != 100*1000+1 {
-			t.Errorf("%d answers: those whose time is over have one too", got)
+			t.Errorf("%d answers: calls whose time is over get one, too", got)
 		}
 	})
 }

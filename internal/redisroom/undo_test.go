@@ -9,7 +9,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// replicated runs scripts like a lens, and says how many replicas have acknowledged one.
+// replicated runs scripts like a lens, and reports how many replicas have acknowledged one.
 type replicated struct {
 	*lens
 	acked int
@@ -74,12 +74,12 @@ func renewOne(t *testing.T, s *Store, id string) (reply driver.Reply, err error)
 	return reply, err
 }
 
-// wantDoubt checks that a request was not acknowledged, and that its error says nothing of
-// its effect.
+// wantDoubt checks that a request was not acknowledged, and that its error leaves its effect
+// unknown.
 func wantDoubt(t *testing.T, err error) {
 	t.Helper()
 	if !errors.Is(err, driver.ErrNotReplicated) || errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v, want ErrNotReplicated that says nothing of its effect", err)
+		t.Errorf("%v, want ErrNotReplicated with an unknown effect", err)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestReplicas_R8_LeaseThatIsBeingUndoneIsNotReported(t *testing.T) {
 		return nil
 	}
 	if _, err := s.Acquire(t.Context(), asking("a")); !errors.Is(err, driver.ErrNotReplicated) || !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v, want ErrNotReplicated that leaves nothing", err)
+		t.Errorf("%v, want ErrNotReplicated with ErrUnavailable", err)
 	}
 	wantHolders(t, s, 0)
 	mustAcquire(t, s, driver.Granted, asking("a"))
@@ -164,7 +164,8 @@ func TestReplicas_R8_IdOfAnUndoingOnItsWayIsOfNoMoreUse(t *testing.T) {
 	mustAcquire(t, s, driver.Granted, asking("a", visiting("other")))
 }
 
-// What is repeated may be in use already.
+// TestReplicas_R8_LeaseThatIsAskedForAgainIsNotUndone: a lease that is requested again may be in
+// use already.
 func TestReplicas_R8_LeaseThatIsAskedForAgainIsNotUndone(t *testing.T) {
 	for name, row := range map[string]struct {
 		before []func(*driver.Request)
@@ -212,7 +213,7 @@ func TestReplicas_R8_RenewalThatIsNotAcknowledgedIsNotConfirmed(t *testing.T) {
 	r.acked = 0
 	_, err := renewOne(t, s, "a")
 	wantDoubt(t, err)
-	for id, want := range map[string]driver.State{"b": driver.Queued, "nobody": driver.Gone} { // nobody acts on those
+	for id, want := range map[string]driver.State{"b": driver.Queued, "nobody": driver.Gone} { // a renewal needs no acknowledgement for these
 		if reply, err := renewOne(t, s, id); err != nil || reply.State != want {
 			t.Errorf("%s: %+v, %v, want state %d", id, reply, err, want)
 		}
@@ -224,6 +225,6 @@ func TestReplicas_HandedOverGrantIsAcknowledgedBeforeTheWaiterActs(t *testing.T)
 	var heard driver.Hint
 	newAcks(Acks{Replicas: 1}).hints(func(h driver.Hint) { heard = h })(driver.Hint{Kind: driver.HintGranted, ID: "b", Token: 5})
 	if heard != (driver.Hint{Kind: driver.HintAsk, ID: "b"}) {
-		t.Errorf("heard %+v, want to ask", heard)
+		t.Errorf("got %+v, want HintAsk", heard)
 	}
 }

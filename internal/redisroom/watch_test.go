@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// refusing is a client whose server lets nobody listen.
+// refusing is a client whose server refuses subscriptions.
 type refusing struct {
 	Client
 	err   error

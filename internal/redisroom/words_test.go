@@ -18,7 +18,7 @@ type hoarder struct {
 	answer func(n int) (any, error)
 	calls  int
 	kept   [][]string
-	were   [][]string // what the kept ones were
+	were   [][]string // copies of kept from before
 }
 
 func (h *hoarder) Do(_ context.Context, cmd []string) (any, error) {
@@ -42,8 +42,8 @@ func (h *hoarder) Changes() uint64 { return 0 }
 func (h *hoarder) Connect(int)     {}
 func (h *hoarder) Close() error    { return nil }
 
-// TestCommand_WordsOfACallThatFailedAreNotUsedAgain: a client may write them after its
-// caller has gone, and would then write somebody else's request.
+// TestCommand_WordsOfACallThatFailedAreNotUsedAgain: a client library may write them after the
+// call has returned, and would then write another request.
 func TestCommand_WordsOfACallThatFailedAreNotUsedAgain(t *testing.T) {
 	timeout := func(int) (any, error) { return nil, context.DeadlineExceeded }
 	for _, row := range []struct {
@@ -85,8 +85,8 @@ func TestCommand_WordsOfACallThatFailedAreNotUsedAgain(t *testing.T) {
 	}
 }
 
-// TestCost_WordsOfACallThatWasAnsweredAreUsedAgain counts what it takes to build and
-// free a command: the string that all its words are parts of.
+// TestCost_WordsOfACallThatWasAnsweredAreUsedAgain counts the allocations of building and freeing
+// a command: only the string that contains all its words.
 func TestCost_WordsOfACallThatWasAnsweredAreUsedAgain(t *testing.T) {
 	skip.Racing(t, "the race detector empties pools")
 	h := &hoarder{answer: func(int) (any, error) { return int64(1), nil }}
