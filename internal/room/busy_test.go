@@ -7,8 +7,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// The lease of the holder is over when another visit of the waiter gives it up: the
-// waiter stays, is handed the lock by that call, and has to be told.
+// TestRelease_ThatIsRefusedTellsTheWaiterThatItIsGranted: the lease of the holder is over when
+// another visit of the waiter gives the ticket up. The waiter stays, this call hands it the lock,
+// and a hint must report the grant.
 func TestRelease_ThatIsRefusedTellsTheWaiterThatItIsGranted(t *testing.T) {
 	r := new(Record)
 	second := time.Second.Microseconds()

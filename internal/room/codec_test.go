@@ -127,7 +127,7 @@ func TestRecord_EndsAfterItsTokenByTheMemory(t *testing.T) {
 	}
 }
 
-// FuzzCodec: what is taken for a record is one, and the rule can work on it.
+// FuzzCodec: data that is decoded without an error is a valid record for the rule.
 func FuzzCodec(f *testing.F) {
 	f.Add(Append(nil, &Record{Token: 1, Queue: []Party{{ID: "x", Labels: map[string]string{"a": "b"}}}}, 5))
 	f.Add(Append(nil, &Record{Inside: []Party{{ID: "x"}}, Marks: map[string]Mark{"!a": {Until: 1}}, Spent: Spent{1: 3}}, Never))

@@ -13,11 +13,11 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// at is a time in µs at which nothing is rounded.
+// at is a time in µs that is not rounded.
 const at = int64(1_700_000_000_000_000)
 
-// TestLook_ShowsWhatLastsAndNothingThatIsOver looks in the millisecond before an end, and
-// in that of the end.
+// TestLook_ShowsWhatLastsAndNothingThatIsOver looks in the millisecond before an end, and in the
+// millisecond of the end.
 func TestLook_ShowsWhatLastsAndNothingThatIsOver(t *testing.T) {
 	ms := at / 1000
 	r := Record{
@@ -83,7 +83,7 @@ func TestVisit_IsBelowItsOwnPathAndNoOther(t *testing.T) {
 	}
 }
 
-// TestSpent_IsWhatWasSaidUntilItsTime: stores keep the hash, so it stays what it is.
+// TestSpent_IsWhatWasSaidUntilItsTime: stores keep the hash, so it must never change.
 func TestSpent_IsWhatWasSaidUntilItsTime(t *testing.T) {
 	for id, want := range map[string]uint64{"": 0xcbf29ce484222325, "a": 0xaf63dc4c8601ec8c, "foobar": 0x85944171f73967e8} {
 		if got := Hash(id); got != want {
@@ -130,7 +130,7 @@ func TestCodec_KeepsTheLeast(t *testing.T) {
 		}
 	}
 	if _, err := End(Append(nil, &Record{}, 7)[:headSize]); err != nil {
-		t.Errorf("the head alone tells its end: %v", err)
+		t.Errorf("the end cannot be read from the head alone: %v", err)
 	}
 	if got := (&Record{Token: 1}).End(100); got != 101 {
 		t.Errorf("a record of the first token ends at %d", got)
@@ -215,8 +215,7 @@ func TestDelay_OfNothingClosesNothing(t *testing.T) {
 	}
 }
 
-// TestRaise_StopsAtItsBounds: a day ahead is allowed, and a token that is none changes
-// nothing.
+// TestRaise_StopsAtItsBounds: a day ahead is allowed, and an invalid token has no effect.
 func TestRaise_StopsAtItsBounds(t *testing.T) {
 	for token, want := range map[int64]int64{0: at, -1: at, 1: 1, at + ahead: at + ahead, at + ahead + 1: at} {
 		r := new(Record)
@@ -251,7 +250,7 @@ func TestPlaces_AreWithinBounds(t *testing.T) {
 	}
 }
 
-// TestResize_OfALimitOfOne: 0 is none, and 1 is one.
+// TestResize_OfALimitOfOne: a limit of 0 cannot be resized, and 1 can.
 func TestResize_OfALimitOfOne(t *testing.T) {
 	for _, c := range []struct {
 		was, is int
@@ -305,7 +304,7 @@ func TestSuspect_IsWhoeverDidNotComeInTime(t *testing.T) {
 	}
 	s := &scene{Record: &Record{Marks: map[string]Mark{"!A": {}, "@A": {}, "+@": {}}}}
 	if s.clearSuspects(); len(s.Marks) != 1 || !s.marked("+@") {
-		t.Errorf("what is left: %v", s.Marks)
+		t.Errorf("marks left: %v", s.Marks)
 	}
 }
 
@@ -339,7 +338,7 @@ func TestPingHead_TellsWhenToAskAgain(t *testing.T) {
 	}
 	s := &scene{Record: &Record{Inside: []Party{{ID: "i", Expiry: ms + 100}}, Queue: []Party{{ID: "h", Notify: "A", Expiry: ms + 1000}}}, now: at, ms: ms}
 	if s.hintHead(); s.Head != "h" || s.When != ms+100 {
-		t.Errorf("the head %q knows of %d ms from now", s.Head, s.When-ms)
+		t.Errorf("the head %q was told %d ms from now", s.Head, s.When-ms)
 	}
 	if s.Closed = ms; s.next() != 100 {
 		t.Errorf("it may change in %d ms", s.next())

@@ -14,7 +14,7 @@ func TestHandOver_AReleaseWakesTheNextAndTellsTheNewHead(t *testing.T) {
 	s.acquire("b", driver.Queued, waits("p"))
 	s.acquire("c", driver.Queued, waits("p"))
 	s.acquire("d", driver.Queued, waits("p"))
-	s.heard() // the head was told by its own answer
+	s.heard() // the head has asked and needs no hint
 	s.release("a", driver.Released)
 	s.heard("granted b", "ask c 1s")
 	s.renew("b", driver.Granted, "p")
@@ -56,7 +56,7 @@ func TestHandOver_ALapseMakesTheProcessSuspect(t *testing.T) {
 	s.release("a", driver.Released)
 	s.heard("granted dead1", "ask dead2 1s")
 	s.pass(time.Second)
-	s.release("nobody", driver.Gone) // whoever comes by
+	s.release("nobody", driver.Gone) // any call to the room
 	s.heard("granted b", "ask dead3 1s")
 	s.renew("dead2", driver.Gone, "dead")
 }
@@ -125,12 +125,12 @@ func TestHandOver_AHeadThatKeepsOutWhoFitsIsCalledAndHasItsWindow(t *testing.T) 
 	s.release("w2", driver.Left)
 	s.pass(400 * time.Millisecond)
 	if got := s.renew("r2", driver.Queued, "o"); got.RetryAfter != 600*time.Millisecond {
-		t.Errorf("the one behind the head is to ask after %v", got.RetryAfter)
+		t.Errorf("the waiter behind the head is to ask after %v", got.RetryAfter)
 	}
 	s.heard() // not again within its window
 	s.pass(600 * time.Millisecond)
 	if got := s.renew("r2", driver.Queued, "o"); got.RetryAfter != time.Second {
-		t.Errorf("the one behind the head is to ask after %v", got.RetryAfter)
+		t.Errorf("the waiter behind the head is to ask after %v", got.RetryAfter)
 	}
 	s.heard("ask w1 0s")
 	s.pass(time.Second)
@@ -144,7 +144,7 @@ func TestHandOver_AHeadThatMissedItsCallMakesItsProcessSuspect(t *testing.T) {
 	s.acquire("w1", driver.Queued, waits("p"))
 	s.acquire("w2", driver.Queued, waits("p"))
 	s.acquire("w3", driver.Queued, waits("q"))
-	s.acquire("r2", driver.Busy, reader) // who does not wait calls it too
+	s.acquire("r2", driver.Busy, reader) // a caller that does not wait sends the hint, too
 	s.heard("ask w1 0s")
 	s.pass(time.Second)
 	s.acquire("r2", driver.Busy, reader)
@@ -193,7 +193,7 @@ func TestHandOver_P6_ALapseTakesNoPlaceOfAProcessThatWasHeardSince(t *testing.T)
 	s.pass(999 * time.Millisecond)
 	s.release("nobody", driver.Gone)
 	s.heard("granted b2", "ask b3 1s")
-	s.pass(time.Second) // and has died meanwhile
+	s.pass(time.Second) // and has died
 	s.release("nobody", driver.Gone)
 	s.heard("granted c")
 	s.renew("b3", driver.Gone, "p")
@@ -213,8 +213,8 @@ func TestHandOver_P6_ACallThatIsMissedTakesNoPlaceThatWasTakenAfterIt(t *testing
 	s.renew("w2", driver.Queued, "p")
 }
 
-// TestHandOver_ARecordOfBeforeIsRead: what was marked, or handed over, without a word of
-// arrivals concerns all of them.
+// TestHandOver_ARecordOfBeforeIsRead: a mark or a hand-over without an arrival number, as in old
+// records, applies to all arrivals.
 func TestHandOver_ARecordOfBeforeIsRead(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted)

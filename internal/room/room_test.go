@@ -10,8 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// story is a record and a clock. Its methods fail the test unless the answer
-// is as told.
+// story is a record and a clock. Its methods fail the test unless the answer is the given one.
 type story struct {
 	*testing.T
 	r   Record
@@ -88,14 +87,14 @@ func (s *story) note(wakes []Wake) {
 			s.out = append(s.out, fmt.Sprintf("ask %s %v", w.Hint.ID, w.Hint.RetryAfter))
 		case driver.HintBroken:
 			if w.Address != Everybody || w.Hint.Key != "k" {
-				s.Errorf("a break is told to %q, of the lock %q", w.Address, w.Hint.Key)
+				s.Errorf("the hint of a break goes to %q, for the lock %q", w.Address, w.Hint.Key)
 			}
 			s.out = append(s.out, "broken "+w.Hint.ID)
 		}
 	}
 }
 
-// heard fails the test unless the last call gave rise to exactly these hints.
+// heard fails the test unless the last call sent exactly these hints.
 func (s *story) heard(want ...string) {
 	s.Helper()
 	if !slices.Equal(s.out, want) {
@@ -337,8 +336,8 @@ func TestResize_RevokesNothingAndFillsUp(t *testing.T) {
 	s.heard("granted more")
 }
 
-// TestResize_ThatIsRejectedChangesNothing: it may arrive long after a later one. What a look
-// at the room finds out is told all the same.
+// TestResize_ThatIsRejectedChangesNothing: it may arrive long after a later one. The call still
+// sends the hints that are due.
 func TestResize_ThatIsRejectedChangesNothing(t *testing.T) {
 	for _, once := range []bool{false, true} {
 		resize := func(r *driver.Request) { r.Resize, r.SingleUseID = true, once }

@@ -45,6 +45,6 @@ func TestSpent_TakesWhatTheLivingOnesTake(t *testing.T) {
 		t.Errorf("the record counts until %d, want %d", until, now/1000+alive)
 	}
 	if r.Idle(now) || !r.Idle(now+alive*1000) {
-		t.Error("a room is idle once nothing is remembered any more, and not before")
+		t.Error("a room is idle once its last id has expired, and not before")
 	}
 }
