@@ -17,16 +17,16 @@ const (
 	wrongCount = Error("ERR wrong number of arguments")
 )
 
-// command is how a command runs. Its words are those after the name and, for a command
-// on a key, after the key.
+// command is the implementation of a command. Its words follow the name and, for a command on a
+// key, the key.
 type command struct {
-	// least is how many words it needs at least.
+	// least is the smallest number of words.
 	least int
 	// needs is the type that the key has to have if it is there, empty for any.
 	needs string
 	// keyless commands have no key.
 	keyless bool
-	// writes tells that it may change its key.
+	// writes is set if the command may change its key.
 	writes bool
 	run    func(s *Server, key string, v Value, words []string) any
 }
@@ -174,7 +174,7 @@ func del(s *Server, key string, v Value, more []string) any {
 	return n
 }
 
-// expire sets when a key ends. A key whose end has passed is removed.
+// expire sets the time at which a key ends. A key whose end has passed is removed.
 func (s *Server) expire(key string, v Value, from int64, w []string) any {
 	n, err := strconv.ParseInt(w[0], 10, 64)
 	if err != nil {
@@ -479,11 +479,11 @@ func list(some []Member, options []string) any {
 	return out
 }
 
-// CanFail reports whether a command of a script may fail because of what the keys hold,
-// given that those before it ran: a command that needs a type of its key can, unless
-// one of those has made the key have that type, found it so, or removed it. The clock
-// can, since there are servers on which TIME is disabled. What else differs with the server and not with the keys (memory, rights, its role) fails at the
-// first command that writes.
+// CanFail reports whether a command of a script may fail because of its keys, given that the
+// commands before it ran. A command that needs a type of its key can fail, unless a command
+// before it has given the key that type, found that type, or removed the key. TIME can fail,
+// since it is disabled on some servers. Failures that depend on the server and not on the keys
+// (memory, rights, its role) occur at the first command that writes.
 func CanFail(calls []Call, n int) bool {
 	c := calls[n]
 	if strings.ToUpper(c.Words[0]) == "TIME" {

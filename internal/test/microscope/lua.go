@@ -11,9 +11,8 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// openRedis gives scripts what Redis gives them, and takes from them what differs from
-// the Lua of Redis: the string functions of gopher-lua print a missing argument where
-// Lua raises an error.
+// openRedis defines the functions of Redis for scripts, and removes differences from the Lua of
+// Redis: the string functions of gopher-lua print a missing argument where Lua raises an error.
 func (s *Server) openRedis() {
 	l := s.state
 	redis := l.NewTable()
@@ -101,7 +100,7 @@ func tostring(v lua.LValue) string {
 	return v.String()
 }
 
-// number is the number that a value is, or that its text tells.
+// number returns the value as a number, also if it is the text of a number.
 func number(v lua.LValue) (float64, bool) {
 	switch v := v.(type) {
 	case lua.LNumber:
@@ -234,7 +233,7 @@ func fromLua(v lua.LValue) any {
 	return nil
 }
 
-// ScriptError is what Lua itself raised, as when nothing is compared with a number.
+// ScriptError is an error that Lua raised, for example when nil is compared with a number.
 type ScriptError struct{ Text string }
 
 func (e *ScriptError) Error() string { return "ERR " + e.Text }
@@ -253,5 +252,5 @@ func scriptError(err error) error {
 	return &ScriptError{Text: strings.SplitN(raised.Object.String(), "\n", 2)[0]}
 }
 
-// clip returns a copy of what is appended to.
+// clip returns a copy of s without spare capacity, for use with append.
 func clip[T any](s []T) []T { return slices.Clip(slices.Clone(s)) }

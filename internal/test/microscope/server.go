@@ -1,9 +1,8 @@
 // Package microscope runs Redis scripts in an interpreter, over a keyspace whose clock
 // stands still, with a failure at any call of a command.
 //
-// It is for tests. It knows the commands that the scripts of internal/redisroom use, and
-// refuses every other. A test there compares its answers and its keys with those of a
-// real server.
+// It is for tests. It implements the commands that the scripts of internal/redisroom use, and
+// refuses every other. A test there compares its answers and its keys with a real server's.
 package microscope
 
 import (
@@ -23,13 +22,13 @@ type Server struct {
 	// Now is the wall clock in µs. A key that ends is there while the clock says the
 	// millisecond of its end, and for a script until the script ends.
 	Now int64
-	// Keys are what is kept. A value is replaced when it changes, never changed itself,
-	// so that a shallow copy is a picture of the whole.
+	// Keys is the data. A value is replaced when it changes, never changed in place, so that a
+	// shallow copy is a snapshot of the whole.
 	Keys Keys
-	// Before is called, unless it is nil, before each command of a script. It may move
-	// the clock, and what it returns is the command's error instead of its outcome.
+	// Before, if set, is called before each command of a script. It may move the clock. If it
+	// returns an error, the command fails with it.
 	Before func(c *Call) Error
-	// Calls are those of the last script.
+	// Calls are the commands of the last script.
 	Calls []Call
 	// Published are the messages of the last script.
 	Published []Message
@@ -37,12 +36,12 @@ type Server struct {
 	// it is 0.
 	Noted Noted
 	Limit time.Duration
-	// Words are those of a script's text that are watched.
+	// Words lists the words of each script's text that are watched.
 	Words map[string][]string
 
 	state  *lua.LState
 	protos map[string]*lua.FunctionProto
-	first  Keys // what the script found
+	first  Keys // the keys at the start of the script
 }
 
 // Keys are values by name.
@@ -51,7 +50,7 @@ type Keys map[string]Value
 // Clone is a picture of the keys.
 func (k Keys) Clone() Keys { return maps.Clone(k) }
 
-// Value is what a key holds, and when it ends.
+// Value is the content of a key, and the time when it ends.
 type Value struct {
 	Text   *string
 	Hash   map[string]string
@@ -88,13 +87,13 @@ func (v Value) Type() string {
 type Call struct {
 	N     int // which it is, from 0
 	Words []string
-	// Caught tells of redis.pcall, which returns an error instead of raising it.
+	// Caught is set for redis.pcall, which returns an error instead of raising it.
 	Caught bool
-	// Wrote tells that the keys were not as the script had found them.
+	// Wrote is set if the keys had been changed since the start of the script.
 	Wrote bool
-	// Failed is what the command answered if it was an error.
+	// Failed is the error that the command returned, if any.
 	Failed Error
-	// Ran tells that the command was not kept from running.
+	// Ran is set unless Before stopped the command.
 	Ran bool
 	// Changed are the keys before the command, if it changed any.
 	Changed Keys
@@ -148,7 +147,7 @@ func (s *Server) Run(text string, keys, args []string) (reply any, err error) {
 		return nil, err
 	}
 	s.Calls, s.Published = s.Calls[:0], nil
-	s.Keys = s.Live() // what is there now is there until the script ends
+	s.Keys = s.Live() // keys that exist now do not end during the script
 	s.first = s.Keys
 	l := s.state
 	globals := l.G.Global
@@ -174,7 +173,7 @@ func (s *Server) Run(text string, keys, args []string) (reply any, err error) {
 	}
 }
 
-// header is the line by which a script tells the server about itself.
+// header is the beginning of the line with a script's options for the server.
 const header = "#!lua"
 
 func (s *Server) compile(text string) (*lua.FunctionProto, error) {

@@ -8,12 +8,12 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// Noted is told of a place of a script's text whose value would have been another one
-// with another word there: which of its words that can be changed, from 0, in their
-// order, and which other word, as [source.Others] lists them.
+// Noted is called with a place of a script's text whose value would have been different with
+// another word there: the number of the word among the words that can be changed, in their order,
+// and the number of the other word in the list of [source.Others].
 type Noted func(text string, word, other int)
 
-// watch has the script tell s.Noted what it does, and returns the words that are watched.
+// watch makes the script call s.Noted, and returns the words that are watched.
 func (s *Server) watch(text string, chunk []ast.Stmt) []string {
 	w := &watcher{text: text}
 	w.block(chunk)
@@ -220,7 +220,7 @@ func (w *watcher) list(all []ast.Expr) {
 	}
 }
 
-// expr rewrites an expression, of which only the truth matters where that is said.
+// expr rewrites an expression; if truth is set, only its truth matters.
 func (w *watcher) expr(e ast.Expr, truth bool) ast.Expr {
 	switch n := e.(type) {
 	case *ast.TrueExpr:
