@@ -15,8 +15,8 @@ func startTimeless(t *testing.T) *redistest.Server {
 	return s
 }
 
-// timeless returns the environment of servers whose wall clock stands still. On such
-// servers no lease and no ticket expires, however long the test and the machine take.
+// timeless returns the environment of servers whose wall clock stands still. On such servers no
+// lease and no ticket expires, even if the test and the machine are slow.
 func timeless(t *testing.T) []string {
 	t.Helper()
 	clock, env := redistest.NewClock(t, t.TempDir())

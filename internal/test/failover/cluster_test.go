@@ -80,7 +80,7 @@ func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
 				ends, began := losses(leases[down]), time.Now()
 				return acts{func() {
 					r.wantLostInTime(leases[down], ends)
-					time.Sleep(time.Until(began.Add(3 * ttl))) // the others have to be held all the time
+					time.Sleep(time.Until(began.Add(3 * ttl))) // the remaining leases have to be held all the time
 					for node, some := range leases {
 						if node != down {
 							r.wantHeld(some)
@@ -101,7 +101,7 @@ func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
 	}
 }
 
-// losses tells of leases when they end.
+// losses returns channels that receive the time when each lease ends.
 func losses(leases []*leasehold.Lease) []chan time.Time {
 	ends := make([]chan time.Time, len(leases))
 	for i, l := range leases {
@@ -129,8 +129,8 @@ func (r *rig) wantLostInTime(leases []*leasehold.Lease, ends []chan time.Time) {
 	}
 }
 
-// wantHeld checks that no lease has ended. One whose last renewal got no answer in time is
-// unconfirmed for a moment, and is not lost by that.
+// wantHeld checks that no lease has ended. A lease whose last renewal got no answer in time is
+// unconfirmed for a moment, and not lost.
 func (r *rig) wantHeld(leases []*leasehold.Lease) {
 	r.Helper()
 	for _, l := range leases {

@@ -1,6 +1,5 @@
-// Package failover_test tries what becomes of locks when servers of Redis die,
-// hang, are replaced and hand over their slots: with the library, over both
-// drivers, on servers of its own.
+// Package failover_test tests locks while servers of Redis die, hang, are replaced and hand over
+// their slots: with the library, over both drivers, on servers of its own.
 package failover_test
 
 import (
@@ -22,7 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The tests wait for servers most of the time, whatever the processors.
+	// The tests wait for servers most of the time, so the number of processors does not matter.
 	flag.Parse()
 	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
@@ -37,8 +36,8 @@ func TestMain(m *testing.M) {
 // servers take to notice that one of them is gone.
 const patience = 30 * time.Second
 
-// hang is how long something that comes by itself may take before something hangs. On a
-// busy machine servers may need several elections.
+// hang is the time after which a step that needs no further event counts as hanging. On a busy
+// machine servers may need several elections.
 const hang = 2 * time.Minute
 
 // rig is a test over one of the client libraries, with names of its own.
@@ -48,12 +47,11 @@ type rig struct {
 	open    func(url string) (driver.Driver, error)
 }
 
-// acts are what a scenario plays, one after each event.
+// acts are the steps of a scenario, one after each event.
 type acts []func()
 
-// both plays a scenario over each of the client libraries: it is prepared for
-// both, and then comes one event after another over both, and the act that
-// follows it.
+// both plays a scenario over each of the client libraries. It prepares both, and after each event
+// it plays the next act of both.
 func both(t *testing.T, prepare func(r *rig) acts, events ...func()) {
 	t.Helper()
 	var plays []acts
@@ -71,7 +69,7 @@ func both(t *testing.T, prepare func(r *rig) acts, events ...func()) {
 	}
 }
 
-// nothing is an event.
+// nothing is an event without effect.
 func nothing() {}
 
 func (r *rig) client(url string, opts ...leasehold.Option) *leasehold.Client {
@@ -104,7 +102,7 @@ func (r *rig) release(l *leasehold.Lease) {
 	}
 }
 
-// eventually looks until ok; nobody tells when.
+// eventually polls until ok returns true.
 func (r *rig) eventually(what string, ok func() bool) {
 	r.Helper()
 	for end := time.Now().Add(hang); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -121,8 +119,7 @@ type entry struct {
 	at    time.Time
 }
 
-// await starts a waiter and returns when the store has queued it behind n
-// others.
+// await starts a waiter and returns when the store has queued it behind n waiters.
 func (r *rig) await(c *leasehold.Client, key string, n int) <-chan entry {
 	r.Helper()
 	got := make(chan entry, 1)
@@ -139,7 +136,7 @@ func (r *rig) await(c *leasehold.Client, key string, n int) <-chan entry {
 	return got
 }
 
-// enters returns the lease of a waiter whose turn has come.
+// enters returns the lease of a waiter that is due.
 func (r *rig) enters(waiter <-chan entry) entry {
 	r.Helper()
 	select {
@@ -235,9 +232,8 @@ func (r *rig) queueUp(url, key string) *line {
 	return l
 }
 
-// pass plays what has to happen after a failover: the lease is held on, and the
-// lock is handed from one to the next in order. between is called when the
-// first waiter holds it.
+// pass plays the events after a failover: the lease is still held, and the waiters get the lock
+// in order. It calls between when the first waiter holds the lock.
 func (l *line) pass(between func()) {
 	l.Helper()
 	l.renewed(l.held)

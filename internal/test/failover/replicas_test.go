@@ -55,7 +55,7 @@ func TestReplicas_R8_LeaseLivesByAcknowledgedRenewals(t *testing.T) {
 			select {
 			case <-held.Context().Done():
 			case <-time.After(patience):
-				t.Fatalf("%s: held without a replica that knows", r.library)
+				t.Fatalf("%s: held without a replica that has the lease", r.library)
 			}
 			if cause := context.Cause(held.Context()); !errors.Is(cause, leasehold.ErrLost) {
 				t.Errorf("%s: %v, want ErrLost", r.library, cause)
@@ -76,10 +76,10 @@ func TestReplicas_R8_WaitersGetTheirTurnWhenReplicasAreBack(t *testing.T) {
 		l := r.queueUp(primary.URL()+"?replicas=1", "k")
 		handOver := func() {
 			r.release(l.held)
-			time.Sleep(500 * time.Millisecond) // nobody may enter meanwhile
+			time.Sleep(500 * time.Millisecond) // no waiter may get the lock in this time
 			select {
 			case e := <-l.first:
-				t.Errorf("%s: entered without a replica that knows: %+v", r.library, e)
+				t.Errorf("%s: granted without a replica that has the lease: %+v", r.library, e)
 			default:
 			}
 		}

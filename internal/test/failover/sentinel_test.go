@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// outage is what happens to a primary that is behind sentinels, and what comes
-// after the failover.
+// outage describes the failure of a primary that is behind sentinels, and the steps after the
+// failover.
 type outage struct {
 	strike func(t *testing.T, primary *redistest.Server, failOver func() error)
 	heal   func(primary *redistest.Server)
@@ -27,7 +27,7 @@ var outages = map[string]outage{
 		heal:   (*redistest.Server).Cont, // it takes itself for the primary still
 	},
 	"replaced": {
-		// Refused by sentinels that were stopped, until they have heard of the replicas again.
+		// Sentinels that were stopped refuse it until they have found the replicas again.
 		strike: func(t *testing.T, _ *redistest.Server, failOver func() error) {
 			var err error
 			for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {

@@ -15,9 +15,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
-// R7: a server that has come back and loads its data refuses everybody for a
-// while, and says so. Who holds and who waits goes on. The test ends the load when both
-// libraries were refused, however long that takes.
+// TestServer_R7_HoldsAndWaitsGoOnWhileItLoads: a server that has come back refuses all requests
+// while it loads its data. Holders and waiters keep their leases and places. The test ends the
+// load when both libraries were refused, however long that takes.
 func TestServer_R7_HoldsAndWaitsGoOnWhileItLoads(t *testing.T) {
 	live.Test(t)
 	t.Parallel()

@@ -34,7 +34,7 @@ func promoted(r *rig, cluster *redistest.Cluster, replica *redistest.Server, dea
 	})
 }
 
-// primaryLines are those of CLUSTER NODES that tell of primaries that are well.
+// primaryLines returns the lines of CLUSTER NODES of healthy primaries.
 func primaryLines(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -104,7 +104,8 @@ func TestCluster_HR_H2_H3_NodeThatWasReplacedCostsAnIdleClientNoTimeout(t *testi
 	}
 }
 
-// H4: a node that has left answers pings, and hears of nothing.
+// TestCluster_HR_H4_SubscriptionLeavesANodeThatHasLeftTheCluster: a node that has left answers
+// pings, and gets no hints.
 func TestCluster_HR_H4_SubscriptionLeavesANodeThatHasLeftTheCluster(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -144,8 +145,7 @@ func TestCluster_HR_H4_SubscriptionLeavesANodeThatHasLeftTheCluster(t *testing.T
 	}
 }
 
-// leave takes a node and what it knows out of the cluster, and has its slots served
-// by another.
+// leave removes a node and its knowledge of the cluster, and gives its slots to another node.
 func leave(t *testing.T, cluster *redistest.Cluster, gone *redistest.Server) {
 	t.Helper()
 	ctx := context.Background()
@@ -175,7 +175,8 @@ func leave(t *testing.T, cluster *redistest.Cluster, gone *redistest.Server) {
 	}
 }
 
-// H5, H7: a cluster that does not tell by which names its nodes are reached.
+// TestCluster_HR_H7_NodesWithoutAName is also H5: a cluster that does not publish the names of
+// its nodes.
 func TestCluster_HR_H7_NodesWithoutAName(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -222,7 +223,8 @@ func TestCluster_HR_H7_NodesWithoutAName(t *testing.T) {
 	}, nothing)
 }
 
-// H5: nobody answers, and nobody is told that there is nothing.
+// TestCluster_HR_H5_NothingIsListedWithoutAnError: without an answer, the list is an error and
+// not empty.
 func TestCluster_HR_H5_NothingIsListedWithoutAnError(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
