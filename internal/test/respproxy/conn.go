@@ -55,9 +55,9 @@ func (c *conn) cut() {
 	})
 }
 
-// forwardRequests passes on what the client sends. The client's end is passed
-// on behind its last request and closes one direction only: a request that was
-// held is executed although nobody waits for the reply.
+// forwardRequests passes on the requests of the client. The client's end is passed on after its
+// last request and closes one direction only: a request that was held is executed although the
+// client no longer waits for the reply.
 func (c *conn) forwardRequests() {
 	requests := newFrameReader(c.client)
 	for {
@@ -88,8 +88,8 @@ func (c *conn) request(f frame) bool {
 	return err == nil
 }
 
-// apply does what a rule does before its request is forwarded, and reports
-// whether it is to be forwarded.
+// apply runs the part of a rule before its request is forwarded, and reports whether to forward
+// it.
 func (c *conn) apply(rule *Rule) bool {
 	switch rule.action.verb {
 	case hold:
@@ -111,7 +111,7 @@ func (c *conn) apply(rule *Rule) bool {
 	}
 }
 
-// learnName listens to what the client calls itself.
+// learnName records the name that the client sets.
 func (c *conn) learnName(args [][]byte) {
 	if call := (Call{Args: args}); !Command("CLIENT", "SETNAME")(call) && !Command("HELLO")(call) {
 		return
@@ -128,8 +128,8 @@ func (c *conn) call(args [][]byte) Call {
 	return Call{Conn: c.number, Name: *c.name.Load(), Args: args}
 }
 
-// forwardReplies passes on what the server sends, and ends the connection when
-// the server does.
+// forwardReplies passes on the frames of the server, and ends the connection when the server
+// does.
 func (c *conn) forwardReplies() {
 	defer c.cut()
 	replies := newFrameReader(c.server)
@@ -184,8 +184,7 @@ func (c *conn) pass(f frame) bool {
 	return true
 }
 
-// passable waits while the connection is muted, and reports false if it was
-// cut meanwhile.
+// passable waits while the connection is muted, and reports false if it was cut in that time.
 func (c *conn) passable() bool {
 	for {
 		muted, changed := c.proxy.mutes(c.call(nil))

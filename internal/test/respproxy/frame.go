@@ -21,7 +21,7 @@ type frame struct {
 	elems [][]byte
 }
 
-// word returns the i-th element, nil if there is none.
+// word returns the i-th element, or nil.
 func (f frame) word(i int) []byte {
 	if i >= len(f.elems) {
 		return nil
@@ -99,7 +99,7 @@ func (r *frameReader) value(elems *[]span) (span, error) {
 	return span{}, nil
 }
 
-// bulk reads the text whose length the line announces; -1 is a null.
+// bulk reads the text whose length is in line; -1 is a null.
 func (r *frameReader) bulk(line span) (span, error) {
 	n, err := r.size(line)
 	if n < 0 || err != nil {

@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// request is one that the server has not fully answered.
+// request is a request that the server has not fully answered.
 type request struct {
-	rule *Rule // nil for none
+	rule *Rule // nil without a rule
 	// confirms is the command, in lower case, if it is answered by
 	// confirmations instead of one reply.
 	confirms string
@@ -34,7 +34,7 @@ var (
 type pending struct {
 	mu    sync.Mutex
 	queue []*request
-	// channels are those subscribed to, by the command that did it.
+	// channels are the subscribed channels, by the command that subscribed them.
 	channels map[string]map[string]struct{}
 }
 
@@ -53,10 +53,10 @@ func (p *pending) push(args [][]byte, rule *Rule) {
 	p.queue = append(p.queue, req)
 }
 
-// answer says what a frame from the server is.
+// answer describes a frame from the server.
 type answer struct {
-	req     *request // that it answers; nil for what comes unasked
-	last    bool     // nothing more comes for req
+	req     *request // the request that it answers; nil for a push
+	last    bool     // it is the last frame for req
 	message bool     // it is a message to a subscriber
 }
 
@@ -112,8 +112,8 @@ func (p *pending) confirm(req *request, channel string) int {
 		p.channels[kind] = set
 	}
 	if req.left == 0 {
-		// Without a name all channels are left, and one confirmation
-		// comes even if there are none.
+		// Without a name it leaves all channels, and there is one confirmation even without a
+		// channel.
 		req.left = req.names
 		if req.names == 0 {
 			req.left = max(1, len(set))

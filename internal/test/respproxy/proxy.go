@@ -1,18 +1,17 @@
-// Package respproxy stands between a Redis client and a server and does to
-// single requests what networks do to them.
+// Package respproxy is a proxy between a Redis client and a server that applies the faults of
+// networks to single requests.
 //
-// It understands RESP2 and RESP3, so that a test can lose the reply of one
-// command, hold a request back until something else has happened, or swallow
-// what is published:
+// It understands RESP2 and RESP3, so that a test can lose the reply of one command, hold a
+// request back until another event, or swallow published messages:
 //
 //	proxy := respproxy.Start(t, server.Addr())
 //	lost := proxy.Add(respproxy.DropReply, 1, respproxy.Command("EVALSHA"), respproxy.Name("a"))
 //	// … client "a", which dials proxy.Addr(), takes a lock …
 //	lost.WaitFired(t, 1) // the server has granted it and the client does not know
 //
-// Requests and replies are matched up in their order, also when they are
-// pipelined; pushes and the messages of subscriptions are told apart from
-// replies. CLIENT REPLY, MONITOR and TLS are not understood.
+// Requests and replies are matched by their order, also when they are pipelined; pushes and the
+// messages of subscriptions are not counted as replies. CLIENT REPLY, MONITOR and TLS are not
+// understood.
 package respproxy
 
 import (
@@ -41,7 +40,7 @@ type Proxy struct {
 	conns    map[*conn]struct{}
 	rules    []*Rule
 	muted    []Match
-	changed  chan struct{} // closed, and made anew, when muted or a count changes
+	changed  chan struct{} // closed, and replaced, when muted or a count changes
 
 	dropsMessages   bool
 	droppedMessages int
@@ -98,11 +97,10 @@ func (p *Proxy) rule(c Call) *Rule {
 	return p.rules[i]
 }
 
-// Mute makes a black hole of the connections for which all matches hold, of
-// all connections if there are none: nothing passes either way, not even their
-// end, and new connections are accepted. As with a network that heals, what
-// was sent meanwhile arrives after [Proxy.Unmute]. Something that is being
-// passed on at this very moment may still arrive.
+// Mute makes a black hole of the connections for which all matches hold; without matches, of all
+// connections. No data passes either way, nor does the end of a connection, and new connections
+// are accepted. As with a network that heals, the data of that time arrives after [Proxy.Unmute].
+// A frame that is being passed on during the call may still arrive.
 func (p *Proxy) Mute(matches ...Match) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,14 +124,14 @@ func (p *Proxy) mutes(c Call) (bool, <-chan struct{}) {
 	return slices.ContainsFunc(p.muted, func(m Match) bool { return m(c) }), p.changed
 }
 
-// tell wakes all who wait for a change. The mutex is held.
+// tell wakes all goroutines that wait for a change. The mutex is held.
 func (p *Proxy) tell() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// DropPubSub says whether messages to subscribers are swallowed. The
-// confirmations of subscriptions pass.
+// DropPubSub sets whether messages to subscribers are swallowed. The confirmations of
+// subscriptions pass.
 func (p *Proxy) DropPubSub(drop bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,8 +165,8 @@ func (p *Proxy) CutAll() int {
 	return len(p.conns)
 }
 
-// Refuse says whether new connections are refused, as by a server that is
-// down. Connections that exist are left alone.
+// Refuse sets whether new connections are refused, as by a server that is down. Connections that
+// exist are left alone.
 func (p *Proxy) Refuse(refuse bool) {
 	p.mu.Lock()
 	listener := p.listener
@@ -185,8 +183,8 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
-// listenAgain takes the address back. Nobody else is given its port, but a
-// connection that is being torn down may hold it for a moment.
+// listenAgain takes the address back. No other program gets its port, but a connection that is
+// being torn down may hold it for a moment.
 func (p *Proxy) listenAgain() {
 	var err error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// protocols are what go-redis speaks.
+// protocols are the versions of RESP that go-redis supports.
 var protocols = []int{2, 3}
 
 func TestProxy_PassesWhatClientsSay(t *testing.T) {
@@ -72,7 +72,7 @@ func TestDropRequest_NothingReachesTheServer(t *testing.T) {
 	lost.WaitFired(t, 1)
 	conn.expectSilence()
 	if keys := server.Keys(t); len(keys) != 1 {
-		t.Errorf("keys %q, want only the one set before the loss", keys)
+		t.Errorf("keys %q, want only the key that was set before the loss", keys)
 	}
 }
 
@@ -229,8 +229,8 @@ func TestPubSub_ConfirmationsBelongToTheirRequest(t *testing.T) {
 		unsubscribed := proxy.Add(respproxy.Pass, 0, respproxy.Command("UNSUBSCRIBE"))
 		conn := dial(t, proxy)
 
-		// Two confirmations for each of the first three commands and one for
-		// the last, which finds nothing left.
+		// Two confirmations for each of the first three commands and one for the last, when no
+		// channel is left.
 		conn.send(hello + "SUBSCRIBE a b\r\nPSUBSCRIBE a b\r\nUNSUBSCRIBE\r\nUNSUBSCRIBE\r\nPING\r\n")
 		ping.WaitFired(t, 1)
 		if n := unsubscribed.Count(); n != 2 {

@@ -16,15 +16,14 @@ type Call struct {
 	// Conn numbers the connections of the proxy in the order of their
 	// arrival, from 1.
 	Conn int
-	// Name is what the client called itself with CLIENT SETNAME or HELLO;
-	// empty before.
+	// Name is the name that the client has set with CLIENT SETNAME or HELLO; empty before.
 	Name string
 	// Args are the command and its arguments. They must not be changed.
 	Args [][]byte
 }
 
-// Match says whether a request, or a connection, is meant. It is called for
-// one request at a time and must not call the proxy.
+// Match reports whether a request, or a connection, is selected. It is called for one request at
+// a time and must not call the proxy.
 type Match func(Call) bool
 
 // Command matches requests by the command and by the arguments that follow it
@@ -55,7 +54,7 @@ func Mentions(text string) Match {
 	}
 }
 
-// Name matches what comes from clients of that name.
+// Name matches the requests of clients with that name.
 func Name(name string) Match {
 	return func(c Call) bool { return c.Name == name }
 }
@@ -70,12 +69,11 @@ func all(matches []Match, c Call) bool {
 	return true
 }
 
-// Action is what is done to a request that a rule matches.
+// Action is the effect of a rule on a request.
 //
-// A stream of bytes cannot have a hole in its middle: a client would take the
-// next reply for the one that is missing. After [DropReply] nothing reaches
-// the client any more over this connection, and after [DropRequest] nothing
-// reaches the server, until the client gives up and closes it.
+// A stream of bytes cannot have a hole in its middle: a client would take the next reply for the
+// missing one. After [DropReply] no data reaches the client over this connection, and after
+// [DropRequest] no data reaches the server, until the client gives up and closes it.
 type Action struct {
 	verb  verb
 	delay time.Duration
@@ -94,7 +92,7 @@ const (
 )
 
 var (
-	// Pass does nothing but count: the rule fires when the reply has come.
+	// Pass only counts: the rule fires when the reply has come.
 	Pass = Action{verb: pass}
 	// DropReply lets the request reach the server and swallows the reply. The
 	// rule fires when the reply has come, so the request has taken effect.
@@ -113,8 +111,8 @@ var (
 	CutAfterForward = Action{verb: cutAfterForward}
 )
 
-// Delay keeps the request, and all behind it on this connection, for so long.
-// The rule fires when the time begins.
+// Delay keeps the request, and all requests behind it on this connection, for the given time. The
+// rule fires when the time begins.
 func Delay(d time.Duration) Action { return Action{verb: delay, delay: d} }
 
 // Rule is a fault in force.
@@ -122,7 +120,7 @@ type Rule struct {
 	proxy   *Proxy
 	action  Action
 	matches []Match
-	limit   int           // of matches; 0 is none
+	limit   int           // of matches; 0 for no limit
 	fired   chan struct{} // closed when the rule fires first
 	open    chan struct{} // closed by Release
 
@@ -131,8 +129,8 @@ type Rule struct {
 	released       bool
 }
 
-// Fired returns a channel that is closed when the rule fires for the first
-// time. The action says when that is.
+// Fired returns a channel that is closed when the rule fires for the first time. The action
+// defines when.
 func (r *Rule) Fired() <-chan struct{} { return r.fired }
 
 // Count returns how often the rule has fired.
@@ -163,7 +161,7 @@ func (r *Rule) WaitFired(tb testing.TB, n int) {
 	}
 }
 
-// Release removes the rule and lets go what it holds.
+// Release removes the rule and forwards the requests that it holds.
 func (r *Rule) Release() {
 	r.Remove()
 	r.proxy.mu.Lock()
@@ -174,16 +172,15 @@ func (r *Rule) Release() {
 	}
 }
 
-// Remove ends the rule for requests to come. What it has already caught runs
-// its course; in particular a held request stays held until [Rule.Release].
+// Remove ends the rule for later requests. It does not affect requests that the rule has caught;
+// in particular a held request stays held until [Rule.Release].
 func (r *Rule) Remove() {
 	r.proxy.mu.Lock()
 	defer r.proxy.mu.Unlock()
 	r.limit = -1
 }
 
-// takes reports whether the rule wants the request, and counts it. The proxy's
-// mutex is held.
+// takes reports whether the rule matches the request, and counts it. The proxy's mutex is held.
 func (r *Rule) takes(c Call) bool {
 	exhausted := r.limit < 0 || r.limit > 0 && r.matched == r.limit
 	if exhausted || !all(r.matches, c) {
@@ -193,10 +190,10 @@ func (r *Rule) takes(c Call) bool {
 	return true
 }
 
-// does reports whether there is a rule and that is what it does.
+// does reports whether there is a rule with that action.
 func (r *Rule) does(v verb) bool { return r != nil && r.action.verb == v }
 
-// fire counts an effect and tells who waits for it.
+// fire counts an effect and wakes its waiters.
 func (r *Rule) fire() {
 	r.proxy.mu.Lock()
 	defer r.proxy.mu.Unlock()
