@@ -13,11 +13,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// TestAllocations_OfAFreePair counts what a lock and an unlock allocate, the
-// store's goroutines included. A bound is what was measured: lower it when
-// the code gets better, and raise it only with a reason. In a context that can be
-// cancelled the call and the lease follow it. Each call to a directory looks whether another
-// process has made its clock anew, which is two of them.
+// TestAllocations_OfAFreePair counts the allocations of a lock and an unlock, including the
+// store's goroutines. The bounds are measured: lower a bound when the code gets better, and raise
+// it only with a reason. In a context that can be cancelled the call and the lease follow the
+// context. Each call to a directory checks whether another process has replaced its clock, which
+// costs two allocations.
 func TestAllocations_OfAFreePair(t *testing.T) {
 	skip.Racing(t, "the race detector allocates as well")
 	server := redistest.Start(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestCommands_HR_G3_BurstOfWaitersAsksOnceEach has thousands come at one moment,
-// to a client that has not waited before, so that hints have no address yet. Only
-// those may ask twice who were under way before there was one.
+// TestCommands_HR_G3_BurstOfWaitersAsksOnceEach starts thousands of waiters at one moment, in a
+// client that has not waited before, so that hints have no address yet. Only the waiters that
+// asked before there was an address may ask twice.
 func TestCommands_HR_G3_BurstOfWaitersAsksOnceEach(t *testing.T) {
 	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
 		n := 5000

@@ -13,9 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestBytes_OfAWaiter measures what a wait keeps on the heap, without the stack
-// of its caller. What else lives in the process comes on top now and then, so it
-// is the least of a few times that counts.
+// TestBytes_OfAWaiter measures the bytes of a wait on the heap, without the stack of its caller.
+// Other allocations of the process are added now and then, so the least of a few measurements
+// counts.
 func TestBytes_OfAWaiter(t *testing.T) {
 	const most, times = 2500, 4
 	least := int64(math.MaxInt64)
@@ -59,14 +59,14 @@ func bytesOfAWaiter(t *testing.T) int64 {
 
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // pools keep what they hold for one cycle
+	runtime.GC() // pools keep their contents for one cycle
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// TestBytes_OnTheServer measures what a held lock and a ticket take in Redis's
-// memory. Both are gone some time after they ended.
+// TestBytes_OnTheServer measures the memory of a held lock and of a ticket in Redis. Both are
+// gone some time after they ended.
 func TestBytes_OnTheServer(t *testing.T) {
 	const n = 500
 	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
@@ -110,7 +110,7 @@ func TestBytes_OnTheServer(t *testing.T) {
 	})
 }
 
-// serverBytes is what the server's keys take.
+// serverBytes returns the memory of the server's keys.
 func serverBytes(t *testing.T, s *redistest.Server) int64 {
 	t.Helper()
 	var bytes int64

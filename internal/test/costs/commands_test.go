@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestCommands_FreePairIsTwo shows that the library adds nothing to what a store
-// sends: no subscription, no question first. Each is one round trip.
+// TestCommands_FreePairIsTwo shows that the library sends no more than the store: no
+// subscription, no other question first. Each command is one round trip.
 func TestCommands_FreePairIsTwo(t *testing.T) {
 	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
 		m := open().Mutex("k")
@@ -36,10 +36,9 @@ func TestCommands_FreePairIsTwo(t *testing.T) {
 	})
 }
 
-// TestCommands_WaitServedInTurnIsThreeAtMost has many wait and be served once
-// each: a wait costs queueing, a confirmation, unless the release that hands over
-// to the next comes first, and that. While they wait nobody has a goroutine beyond
-// the caller's.
+// TestCommands_WaitServedInTurnIsThreeAtMost serves many waiters once each. A wait costs a
+// request for a place, a release, and a confirmation, unless the release that hands over to the
+// next comes first. A waiter has no goroutine except its caller's.
 func TestCommands_WaitServedInTurnIsThreeAtMost(t *testing.T) {
 	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -124,12 +123,12 @@ func waitOnce(t *testing.T, c *leasehold.Client) {
 	}
 }
 
-// TestCommands_AThousandLeasesAreRenewedInBatches wants at least ten to a command.
-// It is a hundred unless the leases were taken slowly.
+// TestCommands_AThousandLeasesAreRenewedInBatches expects at least ten leases in a command. There
+// are a hundred unless the leases were taken slowly.
 func TestCommands_AThousandLeasesAreRenewedInBatches(t *testing.T) {
 	const n = 1000
 	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
-		// Renewed after 2.4 s; a machine that is too busy for that loses none.
+		// They are renewed after 2.4 s; a machine that is too busy for that still loses no lease.
 		c := open(leasehold.WithTTL(time.Minute), leasehold.WithRenewFraction(0.04))
 		leases := make([]*leasehold.Lease, n)
 		for i := range leases {
@@ -154,8 +153,8 @@ func TestCommands_AThousandLeasesAreRenewedInBatches(t *testing.T) {
 	})
 }
 
-// TestCommands_HoldersSubscribeOnce has a process hear of breaks by one subscription,
-// however many leases it holds, and not before it has held one for a second.
+// TestCommands_HoldersSubscribeOnce: a process receives breaks by one subscription for all its
+// leases, and subscribes once it has held a lease for a second.
 func TestCommands_HoldersSubscribeOnce(t *testing.T) {
 	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
 		c := open()
@@ -196,7 +195,7 @@ func TestCommands_HoldersSubscribeOnce(t *testing.T) {
 				pair(t, c.Mutex("short"))
 			}
 		})["evalsha"]; n != 2*pairs {
-			t.Errorf("%d free pairs beside them cost %d scripts", pairs, n)
+			t.Errorf("%d free pairs next to the leases cost %d scripts", pairs, n)
 		}
 		for _, l := range leases {
 			if err := l.Release(); err != nil {

@@ -14,9 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// TestAllocations_OfRequestsToTheService counts what the handler allocates for an
-// acquire, a release and a renewal, beside what serves the connection and the store.
-// A bound is what was measured.
+// TestAllocations_OfRequestsToTheService counts the allocations of the handler for an acquire, a
+// release and a renewal, without the connection and the store. The bounds are measured.
 func TestAllocations_OfRequestsToTheService(t *testing.T) {
 	skip.Racing(t, "the race detector allocates as well")
 	s, err := server.New(yes{})
@@ -74,7 +73,7 @@ func (*text) Close() error { return nil }
 
 var _ io.ReadCloser = (*text)(nil)
 
-// yes is a store that grants and frees whatever it is asked for.
+// yes is a store that grants and frees every lock.
 type yes struct{}
 
 func (yes) Acquire(context.Context, driver.Request) (driver.Reply, error) {
