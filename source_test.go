@@ -42,7 +42,7 @@ var stores = []string{
 	module + "/rueidisdriver",
 }
 
-// direction is what a package may reach.
+// direction is the set of packages that a package may reach.
 type direction struct {
 	pkg string
 	// imports are the packages outside the standard library that it may name
@@ -65,7 +65,7 @@ func directions() []direction {
 		{
 			pkg:     core,
 			reaches: []string{},
-			why:     "the contract is for everybody to implement",
+			why:     "any module may implement the contract",
 		},
 		{
 			pkg:     module + "/internal/room",
@@ -75,27 +75,27 @@ func directions() []direction {
 		{
 			pkg:     module + "/internal/timing",
 			reaches: []string{core},
-			why:     "what lasts how long is the same for all who speak to a store",
+			why:     "all users of a store have the same time limits",
 		},
 		{
 			pkg:     module + "/internal/session",
 			imports: []string{core, module + "/internal/clock", module + "/internal/oneline", module + "/internal/timing"},
-			why:     "the engine serves the library and the service alike, and knows neither",
+			why:     "the engine serves both the library and the service, and depends on neither",
 		},
 		{
 			pkg:     module + "/server/auth",
 			imports: []string{core, module + "/internal/oneline", module + "/server/internal/check"},
-			why:     "who asks is found out without a look at what is asked",
+			why:     "authentication does not depend on the request",
 		},
 		{
 			pkg:     module + "/fence",
 			reaches: []string{},
-			why:     "a resource that checks tokens needs nothing of the locks",
+			why:     "a resource that checks tokens does not need the locks",
 		},
 		{
 			pkg:     core + "/roomdriver",
 			reaches: []string{core, module + "/internal/room", module + "/internal/hints"},
-			why:     "a store over a table brings nothing along but its table",
+			why:     "a store over a table depends only on its table",
 		},
 		{
 			pkg: module + "/driver/drivertest",
@@ -123,7 +123,7 @@ func TestImports_PointOneWay(t *testing.T) {
 	}
 }
 
-// listing is what `go list` says about a package, its tests excepted.
+// listing is the output of `go list` for a package without its tests.
 type listing struct {
 	ImportPath    string
 	Imports, Deps []string
@@ -172,8 +172,8 @@ func within(patterns []string, path string) bool {
 	})
 }
 
-// load lists the packages that have a direction as they are built for a system, but for
-// those that do not exist, and fails the test if one cannot be read.
+// load lists the packages that have a direction as they are built for a system. It skips packages
+// that do not exist, and fails the test if one cannot be read.
 func load(t *testing.T, system string) map[string]listing {
 	t.Helper()
 	args := []string{"list", "-json=ImportPath,Imports,Deps"}
@@ -227,9 +227,9 @@ func TestImports_TheRulesCanBeBroken(t *testing.T) {
 	}
 }
 
-// TestModule_RequiresNothingThatOnlyTheCommandNeeds reads go.mod, tests' and
-// indirect requirements included, because they bind the versions of those who
-// require this module.
+// TestModule_RequiresNothingThatOnlyTheCommandNeeds reads go.mod, including requirements of tests
+// and indirect requirements, because they bind the versions of the modules that require this
+// module.
 func TestModule_RequiresNothingThatOnlyTheCommandNeeds(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
 	out, err := cmd.Output()
@@ -250,7 +250,7 @@ func TestModule_RequiresNothingThatOnlyTheCommandNeeds(t *testing.T) {
 		}
 	}
 	if len(mod.Require) == 0 || len(mod.Replace) > 0 {
-		t.Errorf("go.mod has %d requirements and %d replacements, want some and none", len(mod.Require), len(mod.Replace))
+		t.Errorf("go.mod has %d requirements and %d replacements, want at least one, and 0", len(mod.Require), len(mod.Replace))
 	}
 }
 
@@ -306,7 +306,7 @@ func idsIn(name string, row bool) (ids []string) {
 		case word == "HR":
 			prefix = "HR_"
 		case !caseID.MatchString(prefix + word):
-		case prefix == "" && row && (i > 0 || len(words) == 1): // a row begins with its id, and says more
+		case prefix == "" && row && (i > 0 || len(words) == 1): // a row begins with its id, and a text follows
 		default:
 			ids = append(ids, prefix+word)
 		}
@@ -434,7 +434,7 @@ func TestPromises_EachNamesTestsThatExist(t *testing.T) {
 	for n := 1; n <= 10; n++ {
 		row := regexp.MustCompile(fmt.Sprintf(`(?m)^\| P%d \|[^|]+\|([^|]+)\|$`, n)).FindSubmatch(text)
 		if row == nil {
-			t.Errorf("%s does not tell of P%d", file, n)
+			t.Errorf("%s does not mention P%d", file, n)
 			continue
 		}
 		tests := quoted.FindAllSubmatch(row[1], -1)
@@ -490,8 +490,8 @@ func parsed(t *testing.T, tests bool) (files []*ast.File) {
 	return files
 }
 
-// entries are the exported functions, as "Do", and methods, as "Mutex.Lock", that a
-// program calls. What package fmt and errors call needs no example.
+// entries returns the exported functions, as "Do", and methods, as "Mutex.Lock", that a program
+// calls. Methods that package fmt or errors calls need no example.
 func entries(files []*ast.File) (all []string) {
 	for _, f := range files {
 		for _, name := range functions(f) {
@@ -544,8 +544,8 @@ func called(code ast.Node) map[string]bool {
 // named have examples of their own, under which the documentation shows their methods.
 var named = []string{"Mutex", "RWMutex", "RLocker", "Semaphore", "Places", "Multi", "Election", "Lease", "MultiLease"}
 
-// Every function and method is called by an example that is run, and those of a lock
-// and of a lease by one that is named after its type.
+// TestExamples_ShowEveryEntry: every function and method is called by an example that is run, and
+// the methods of a lock or a lease by an example that is named after the type.
 func TestExamples_ShowEveryEntry(t *testing.T) {
 	calls := make(map[string]bool)
 	for _, x := range doc.Examples(parsed(t, true)...) {
@@ -572,8 +572,8 @@ func TestExamples_ShowEveryEntry(t *testing.T) {
 	}
 }
 
-// refusesItsHolder is a condition by which a resource refuses the second write of
-// the holder itself, whose token is that of the first.
+// refusesItsHolder matches a condition by which a resource refuses the second write of the holder
+// itself, which has the same token as the first write.
 var refusesItsHolder = regexp.MustCompile(`(?i)where[^\n]*\bfence\s*<\s*[$?:]`)
 
 func TestDocuments_HR_F14_NoFenceRefusesTheHoldersSecondWrite(t *testing.T) {
@@ -584,7 +584,7 @@ func TestDocuments_HR_F14_NoFenceRefusesTheHoldersSecondWrite(t *testing.T) {
 		}
 		seen += bytes.Count(f.text, []byte("fence <= "))
 		if found := refusesItsHolder.Find(f.text); found != nil {
-			t.Errorf("%s: %q refuses the holder's second write; say <=", f.path, found)
+			t.Errorf("%s: %q refuses the holder's second write; use <=", f.path, found)
 		}
 	}
 	if seen == 0 {
@@ -691,7 +691,7 @@ func prose(t *testing.T, page string) string {
 	return fencedBlock.ReplaceAllString(string(text), "")
 }
 
-// anchors are what GitHub makes of the headings of a page.
+// anchors returns the anchors that GitHub makes of the headings of a page.
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	all := make(map[string]bool)
