@@ -40,7 +40,7 @@ type lens struct {
 	// several is set while a script handles several rooms: a write for one room may precede the
 	// failure for another, since a renewal is repeated.
 	several bool
-	// ran is told of every script that has run.
+	// ran is called after every script.
 	ran func(r run)
 	// tries, if set, is called before each try of an exploration, and came after each step.
 	tries func(what string, from *situation, s step)

@@ -18,7 +18,7 @@ type hoarder struct {
 	answer func(n int) (any, error)
 	calls  int
 	kept   [][]string
-	were   [][]string // copies of kept from before
+	were   [][]string // copies of the kept words at that time
 }
 
 func (h *hoarder) Do(_ context.Context, cmd []string) (any, error) {

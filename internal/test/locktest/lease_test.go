@@ -210,7 +210,7 @@ func (l *lab) breaks(d driver.Driver, key, id, why string) {
 	}
 }
 
-// untilAlert breaks leases of nobody's until m, which holds one, has heard of it.
+// untilAlert breaks leases that have no holder until m, which holds one, receives a hint of a break.
 func (l *lab) untilAlert(m *mortal, d driver.Driver) {
 	l.Helper()
 	key, end := l.key+"/canary", time.Now().Add(patience)
