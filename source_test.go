@@ -320,7 +320,7 @@ type source struct {
 	text []byte
 }
 
-// tree reads all files of the repository, once for all tests, but for hidden directories.
+// tree reads all files of the repository, once for all tests, except for hidden directories.
 var tree = sync.OnceValues(func() (files []source, err error) {
 	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -418,8 +418,7 @@ func namesIn(t *testing.T, f source) (all []name) {
 	return all
 }
 
-// TestPromises_EachNamesTestsThatExist holds the table of promises against the
-// sources.
+// TestPromises_EachNamesTestsThatExist compares the table of promises with the sources.
 func TestPromises_EachNamesTestsThatExist(t *testing.T) {
 	const file = "docs/reliability.md"
 	text, err := os.ReadFile(file)
@@ -701,8 +700,8 @@ func anchors(t *testing.T, page string) map[string]bool {
 	return all
 }
 
-// TestShort_WhatIsLeftOutIsPlayedByTheLongTests has make test-long play each package of
-// which -short leaves something out.
+// TestShort_WhatIsLeftOutIsPlayedByTheLongTests checks that make test-long plays each package
+// that -short shortens.
 func TestShort_WhatIsLeftOutIsPlayedByTheLongTests(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {

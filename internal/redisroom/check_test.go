@@ -173,7 +173,7 @@ func TestCheck_OfAServerThatIsDownIsAnError(t *testing.T) {
 			t.Errorf("%+v", report)
 		}
 		if took := time.Since(start); took > 10*time.Second {
-			live.Late(t, "said so after %v", took)
+			live.Late(t, "reported after %v", took)
 		}
 	})
 }

@@ -119,7 +119,7 @@ func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 			}
 		})
 		if fast != others || others == 0 || slow == 0 {
-			t.Errorf("%d of %d leases on the nodes that serve and %d on the one that hangs", fast, others, slow)
+			t.Errorf("%d of %d leases on the nodes that serve and %d on the hung node", fast, others, slow)
 		}
 		eventually(t, "served again", func() bool {
 			_, errs := renewAll(d, refs)
@@ -140,7 +140,7 @@ func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 		move := c.Move(key)
 		for _, state := range []func(){func() {}, move.One, move.Rest} {
 			state()
-			// The token stands in a key that may be on the other node.
+			// The token is in a key that may be on the other node.
 			if r := renew(t, d, lease(key, "a"), driver.Granted); r.Token != held.Token && r.Token != 0 {
 				t.Errorf("token %d, then %d", held.Token, r.Token)
 			}

@@ -14,9 +14,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// acquaint has a driver connected and know the server's clock, which a first
-// request cannot. A library may draw by lot which of its connections sends a request, and
-// make each when it is drawn: after so many, one that was not is most unlikely.
+// acquaint connects a driver and makes it learn the server's clock, which it does not have for
+// the first request. A library may choose the connection of a request at random, and open it only
+// then: after this many requests, it is most unlikely that a connection is still unused.
 func acquaint(t testing.TB, d driver.Driver) {
 	t.Helper()
 	for i := range 30 {

@@ -22,8 +22,8 @@ type wire struct {
 	cluster bool
 	changes uint64
 	sent    int
-	// before and after, if set, stand around the n'th command from now, counted
-	// from 0: what they return is its outcome.
+	// before and after, if set, are called before and after the n'th command from now, counted
+	// from 0. An error that they return is the outcome of the command.
 	before, after func(n int) error
 	from          int
 }
@@ -116,8 +116,8 @@ func (w *wire) fallBack(t *testing.T, key string, last int64) {
 
 var errLost = errors.New("the connection was reset")
 
-// TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite has the second of two calls
-// refused, which are made where the token of the first may have fallen back.
+// TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite refuses the second of the two calls that
+// are made if the token of the first may have fallen back.
 func TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite(t *testing.T) {
 	refusals := []error{
 		ReplyError("READONLY You can't write against a read only replica."), ReplyError("OOM command not allowed when used memory > 'maxmemory'."),
@@ -175,8 +175,8 @@ func TestAcquire_HR_A2_IsOneCall(t *testing.T) {
 	}
 }
 
-// TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer has counters fall back
-// without a new connection and without a redirection.
+// TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer sets counters back without a new
+// connection and without a redirection.
 func TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer(t *testing.T) {
 	live.Test(t)
 	ways := []struct {

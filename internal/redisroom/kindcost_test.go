@@ -39,7 +39,7 @@ var kinds = []kind{
 	{name: "all of 3 mutexes", ask: func(*driver.Request, int) {}, inside: 1, also: []string{"/b", "/c"}},
 }
 
-// inTurn has writers and readers ask alternately.
+// inTurn makes askers write and read alternately.
 func inTurn(r *driver.Request, i int) { r.Mode = driver.Mode(i % 2) }
 
 // measures reports whether the i-th asker is measured.
@@ -241,7 +241,7 @@ func (m *meter) leave() {
 	m.inside = m.inside[1:]
 }
 
-// come has the next confirm that it was handed the lock.
+// come makes the next waiter confirm that it was handed the lock.
 func (m *meter) come() {
 	in := m.queue[0]
 	m.ears.hear(m.t, driver.HintGranted, in)

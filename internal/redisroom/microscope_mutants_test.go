@@ -257,7 +257,7 @@ func (e *explorations) places(t *testing.T, text string, watched []string) [][][
 	return places
 }
 
-// patience is how long a change may take.
+// patience is the time limit of a change.
 const patience = 2 * time.Minute
 
 // judgeInTime is judge with a time limit. A pattern can keep the interpreter busy for ever, and
@@ -273,7 +273,7 @@ func (e *explorations) judgeInTime(n int) string {
 	}
 }
 
-// judge makes the tries in which a change would show.
+// judge makes the tries in which a change would show, and returns the outcome.
 func (e *explorations) judge(n int) string {
 	l := e.changed(n)
 	defer func() { l.server.Close() }()
@@ -353,8 +353,8 @@ func (l *lens) repeat(tr *trial) (other bool, err error) {
 	return false, err
 }
 
-// TestMicroscope_WatchingAScriptChangesNothing explores the scripts as they note which
-// changes would show, which the rule judges as ever, and tries a few of the changes.
+// TestMicroscope_WatchingAScriptChangesNothing explores the scripts while they record which
+// changes would show, with the usual comparison with the rule, and tries a few of the changes.
 func TestMicroscope_WatchingAScriptChangesNothing(t *testing.T) {
 	skip.Racing(t, "one goroutine runs the interpreter")
 	var some []source.Mutant

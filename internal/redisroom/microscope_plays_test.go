@@ -269,7 +269,7 @@ func playForeign(l *lens) error {
 	return l.closedFor(listed)
 }
 
-// elsewhere has parties come while another library's lock is held.
+// elsewhere lets parties ask while another library's lock is held.
 func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder, listed func(microscope.Keys, bool, bool) error) error {
 	ctx := context.Background()
 	next := millis(min(left, 500))
@@ -510,7 +510,7 @@ func common(a, b string) string {
 	return strings.Join(x[:n], "/")
 }
 
-// playVisits has leases of all three forms belong to several visits.
+// playVisits plays leases of all three forms that belong to several visits.
 func playVisits(l *lens) error {
 	forms := [][]step{
 		{},
@@ -556,7 +556,7 @@ func or(change func(*driver.Request)) func(*driver.Request) {
 	return change
 }
 
-// playMany has more readers wait behind a writer than one call hands the room to.
+// playMany plays more readers behind a writer than one call hands the room to.
 func playMany(l *lens) error {
 	for i, many := range []int{3, 63, 64, 65, 65} {
 		release := driver.Ref{ID: idA}

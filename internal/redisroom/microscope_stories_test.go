@@ -18,7 +18,7 @@ type story struct {
 	steps []step
 }
 
-// waits lets time pass.
+// waits returns a step in which time passes.
 func waits(d time.Duration) step { return step{name: "wait " + d.String(), wait: d} }
 
 func delays(req *driver.Request) { req.LockDelay = lensDelay }
@@ -290,8 +290,8 @@ func atLeast(ahead time.Duration) func(*driver.Request) {
 	return func(req *driver.Request) { req.MinToken = lensStart + ahead.Microseconds() }
 }
 
-// eightUnwanted is a story of as many tickets as are looked at first that fit no more, or
-// one more, before one that fits.
+// eightUnwanted returns a story of tickets that no longer fit, before one that fits: as many as
+// the scripts inspect first, or one more.
 func eightUnwanted(many int) story {
 	begin := ask(places(1, 2), parties[0])
 	for i := range many {

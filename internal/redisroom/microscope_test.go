@@ -205,7 +205,7 @@ type step struct {
 	id string
 	// wait is the time that passes instead, in a story.
 	wait time.Duration
-	// play is what happens instead, in one go.
+	// play, if set, replaces the call and the wait.
 	play func(l *lens) error
 }
 
@@ -456,9 +456,9 @@ func (l *lens) grown(from *situation, s step, got driver.Reply) error {
 	return nil
 }
 
-// readings are the records that a situation may be read as: the lease of a lone holder,
-// or an id that was used, is over or is not in the millisecond in which it ends, since
-// its key is still there.
+// readings returns the records that the keys of a situation may mean: in the millisecond in which
+// the lease of a lone holder or a used id ends, it counts as over or not, since its key is still
+// there.
 func (s *situation) readings() []*room.Record {
 	all := []*room.Record{copyRecord(s.record)}
 	ms := s.now / 1000

@@ -160,8 +160,8 @@ func (b *bench) compare(c commonCase) (with, without float64) {
 	return with, without
 }
 
-// usec returns the server's time for one call of a case, by a script that stands in
-// for that of the case. Each call has a room of its own.
+// usec returns the server's time for one call of a case, with another script instead of the
+// case's. Each call has a room of its own.
 func (b *bench) usec(c commonCase, instead func(*script) *script) (usec float64) {
 	b.t.Helper()
 	const rooms = 20

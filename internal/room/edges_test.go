@@ -265,7 +265,7 @@ func TestResize_OfALimitOfOne(t *testing.T) {
 	}
 }
 
-// TestSuspect_IsWhoeverDidNotComeInTime looks at marks of processes one by one.
+// TestSuspect_IsWhoeverDidNotComeInTime checks marks of processes one by one.
 func TestSuspect_IsWhoeverDidNotComeInTime(t *testing.T) {
 	ms := at / 1000
 	for _, c := range []struct {
@@ -308,8 +308,7 @@ func TestSuspect_IsWhoeverDidNotComeInTime(t *testing.T) {
 	}
 }
 
-// TestPingHead_TellsWhenToAskAgain has the head of the queue block a party for which there
-// is room.
+// TestPingHead_TellsWhenToAskAgain: the head of the queue blocks a party that would fit.
 func TestPingHead_TellsWhenToAskAgain(t *testing.T) {
 	ms := at / 1000
 	for _, c := range []struct {
@@ -348,8 +347,8 @@ func TestPingHead_TellsWhenToAskAgain(t *testing.T) {
 	}
 }
 
-// TestAcquire_TellsAWaiterOfTheHolderAndARenewalDoesNot: a renewal of many tickets is to be
-// small.
+// TestAcquire_TellsAWaiterOfTheHolderAndARenewalDoesNot: the answer to a renewal of many tickets
+// must be small.
 func TestAcquire_TellsAWaiterOfTheHolderAndARenewalDoesNot(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted)

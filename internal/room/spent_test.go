@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// spend has an id enter and released for good.
+// spend acquires and releases by an id that is used once.
 func spend(t *testing.T, r *Record, id string, forbid time.Duration, now int64) {
 	t.Helper()
 	got, _, err := Acquire(r, driver.Request{ID: id, TTL: time.Minute, SingleUseID: true}, now)
@@ -20,8 +20,8 @@ func spend(t *testing.T, r *Record, id string, forbid time.Duration, now int64) 
 	}
 }
 
-// TestSpent_TakesWhatTheLivingOnesTake releases an id each millisecond, of which
-// a thousand are to be remembered at a time.
+// TestSpent_TakesWhatTheLivingOnesTake releases an id each millisecond; a thousand of them must
+// be remembered at a time.
 func TestSpent_TakesWhatTheLivingOnesTake(t *testing.T) {
 	var r Record
 	const alive = 1000

@@ -212,7 +212,7 @@ func TestAsk_EndsWithTheContextOrTheSession(t *testing.T) {
 	}
 }
 
-// fill has as many requests be under way as may.
+// fill starts as many requests as the gate allows.
 func fill(g *gate) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -492,7 +492,7 @@ func matches(t *testing.T, err error, want, not []error) {
 	}
 }
 
-// looking is an inspector that answers like store, and notes when it is asked.
+// looking is an inspector that answers like store, and records when it is asked.
 type looking struct {
 	driver.Inspector
 	d     *script
@@ -505,8 +505,8 @@ func (l *looking) Inspect(ctx context.Context, key string) (driver.Snapshot, err
 	return driver.Snapshot{}, err
 }
 
-// TestInspect_LooksUntilTheStoreHasAnswered, and never takes a look for something that may
-// have had an effect.
+// TestInspect_LooksUntilTheStoreHasAnswered: an inspection has no effect, so its outcome is never
+// unknown.
 func TestInspect_LooksUntilTheStoreHasAnswered(t *testing.T) {
 	for _, c := range []struct {
 		name      string

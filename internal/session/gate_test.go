@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// crowd is a gate before which requests stand, in virtual time.
+// crowd is a gate with queued requests, in virtual time.
 type crowd struct {
 	gate
 	start time.Time

@@ -235,8 +235,8 @@ func TestHold_ADeadlineNeverMovesBack(t *testing.T) {
 	})
 }
 
-// TestHold_ExtendTellsTheOutcome of the renewal that answers it: of the first that was sent
-// after it was asked for, and succeeded, or of the end.
+// TestHold_ExtendTellsTheOutcome of the first renewal that was sent after the call and succeeded,
+// or of the end.
 func TestHold_ExtendTellsTheOutcome(t *testing.T) {
 	for _, c := range []struct {
 		name    string

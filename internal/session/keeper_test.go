@@ -74,7 +74,7 @@ func answerAll(_ context.Context, refs []driver.Ref, each func(int, driver.Reply
 	}
 }
 
-// settle lets time pass, and all that is due then come to an end.
+// settle lets the given time pass, and waits for all that is due by then.
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -286,9 +286,9 @@ func TestKeeper_CloseStopsEverythingAndWaits(t *testing.T) {
 	})
 }
 
-// TestKeeper_EveryTaskIsAskedInTime plays random calls and holds the keeper to
-// a model: a task that is kept is asked at its time or at most its slack before,
-// and a task that is not kept is not asked.
+// TestKeeper_EveryTaskIsAskedInTime plays random calls and compares the keeper with a model: a
+// task that is kept is asked at its time or at most its slack before, and a task that is not kept
+// is not asked.
 func TestKeeper_EveryTaskIsAskedInTime(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		steps := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) [3]int {

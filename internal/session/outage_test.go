@@ -192,8 +192,8 @@ func TestUndo_IsRepeatedUntilItIsAnsweredOrOver(t *testing.T) {
 	}
 }
 
-// TestUndo_AtAClose ends within about a release timeout, without a pause that the end cut
-// short, and stands in no line.
+// TestUndo_AtAClose: the undo ends within about a release timeout. The close ends a pause of the
+// undo early, and an undo that is queued at the gate starts at once.
 func TestUndo_AtAClose(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		d := &script{release: answersTo(driver.ErrUnavailable)}
@@ -216,7 +216,7 @@ func TestUndo_AtAClose(t *testing.T) {
 			}
 			_, _ = s.End()
 			if took := time.Since(d.start); took < 2*time.Second || took > 3*time.Second || tried.Load() != 1 {
-				t.Errorf("closed after %v, told %d times of the first try", took, tried.Load())
+				t.Errorf("closed after %v, the first try was reported %d times", took, tried.Load())
 			}
 			if more := len(d.of("release")) - n; more < 5 || more > 30 {
 				t.Errorf("asked %d times during the close", more)

@@ -39,7 +39,7 @@ func locked[T any](mu sync.Locker, f func() T) T {
 	return f()
 }
 
-// forget has the store count from 1 again.
+// forget makes the store count from 1 again.
 func (d *script) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -283,7 +283,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// take has u hold a lease that is granted now.
+// take makes u hold a lease that is granted now.
 func take(t *testing.T, s *Session, u *user) *Hold {
 	t.Helper()
 	req := u.terms.request()

@@ -99,7 +99,7 @@ func queued(t *testing.T, c *leasehold.Client, key string) int {
 	return len(snap.Waiters)
 }
 
-// waitOnce has c wait for a lock.
+// waitOnce queues a call of c for a lock.
 func waitOnce(t *testing.T, c *leasehold.Client) {
 	t.Helper()
 	outer, err := c.Mutex("waited for").Lock(context.Background())

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	)
 }
 
-// patience bounds what happens at once on a machine that is not busy, and what
-// servers take to notice that one of them is gone.
+// patience bounds steps that take no time on an idle machine, and the time after which servers
+// notice that one of them is gone.
 const patience = 30 * time.Second
 
 // hang is the time after which a step that needs no further event counts as hanging. On a busy

@@ -80,7 +80,7 @@ func behindSentinels(t *testing.T, name string, outage outage) {
 		return acts{func() {
 			promoted := awaitPromoted(r, s)
 			if name == "replaced" {
-				// It goes on serving for some ten seconds.
+				// The old primary still serves for some ten seconds.
 				r.eventually("left the old primary", func() bool {
 					return !strings.Contains(s.Primary.Client().ClientList(context.Background()).Val(), "name=ours")
 				})

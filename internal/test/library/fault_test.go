@@ -137,7 +137,7 @@ func (d *faultDriver) take(ctx context.Context, c call) fault {
 	return fault{}
 }
 
-// suffer runs do under the fault.
+// suffer runs do under a fault.
 func (d *faultDriver) suffer(ctx context.Context, v verb, f fault, do func(context.Context) (driver.Reply, error)) (driver.Reply, error) {
 	var reply driver.Reply
 	var err error

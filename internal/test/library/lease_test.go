@@ -112,8 +112,9 @@ func TestExtend_NeverShortens(t *testing.T) {
 	})
 }
 
-// Timers stand still while the machine is suspended, and one that was set before rings
-// late afterwards. A lease that begins then does not rely on it.
+// TestSuspension_P2_P3_TimersOfBeforeServeNoLeaseOfAfterwards: timers stand still while the
+// machine is suspended, so a timer that was set before fires late afterwards. A lease that begins
+// afterwards must not use it.
 func TestSuspension_P2_P3_TimersOfBeforeServeNoLeaseOfAfterwards(t *testing.T) {
 	for name, before := range map[string]func(*leasehold.Lease){
 		"a lease was held":     func(*leasehold.Lease) {},

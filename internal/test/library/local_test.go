@@ -44,7 +44,7 @@ func (c *calls) begin(ctx context.Context, i int, m *leasehold.Mutex) {
 	synctest.Wait()
 }
 
-// queueUp has n calls of a client stand in the line of one lock.
+// queueUp starts n calls of a client, which queue for one lock.
 func queueUp(t *testing.T, c *leasehold.Client, n int) *calls {
 	all := newCalls(t)
 	for i := range n {
@@ -53,7 +53,7 @@ func queueUp(t *testing.T, c *leasehold.Client, n int) *calls {
 	return all
 }
 
-// next is the outcome of the next call that has one.
+// next returns the outcome of the next call that ends.
 func (c *calls) next() answer {
 	c.t.Helper()
 	select {

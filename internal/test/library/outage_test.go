@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// away has every request of the store fail.
+// away makes every request to the store fail.
 func away(d *faultDriver, f fault) {
 	for _, v := range []verb{acquire, renew, release} {
 		d.on(v, 0, f)
@@ -79,7 +79,8 @@ func TestLock_AnOutageUsesUpOneAttempt(t *testing.T) {
 	}
 }
 
-// A call that waits in a queue already has the same patience as one that begins.
+// TestLock_EndsWhenTheOutageIsLongerThanMaxOutage: a call that is queued already has the same
+// limit as a call that begins.
 func TestLock_EndsWhenTheOutageIsLongerThanMaxOutage(t *testing.T) {
 	for name, f := range outages {
 		for _, queued := range []bool{false, true} {

@@ -69,8 +69,8 @@ func TestLive_P6_WaitersAreServedInOrder(t *testing.T) {
 	onLives(t, func(l *lab, _ realStore) { evenness(l) })
 }
 
-// TestLive_L5_StoreThatHangsLosesByTheLocalDeadline looks at the lease without a pause, so
-// that no moment is missed at which it is live after its deadline.
+// TestLive_L5_StoreThatHangsLosesByTheLocalDeadline checks the lease in a tight loop, so that it
+// would see a moment in which the lease is live after its deadline.
 func TestLive_L5_StoreThatHangsLosesByTheLocalDeadline(t *testing.T) {
 	live.Test(t)
 	t.Parallel()

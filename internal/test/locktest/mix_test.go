@@ -32,7 +32,7 @@ type contender struct {
 	owner string
 }
 
-// Run has n contenders act until ctx ends.
+// Run runs n contenders until ctx ends.
 func (m *Mix) Run(ctx context.Context, n int, acts ...Act) {
 	var wg sync.WaitGroup
 	for i := range n {

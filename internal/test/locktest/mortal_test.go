@@ -28,7 +28,7 @@ type mortal struct {
 	sub      driver.Subscription
 }
 
-// fault is what happens to a request that the store serves.
+// fault is a failure of a request that the store serves.
 type fault int
 
 const (

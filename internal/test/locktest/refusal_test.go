@@ -154,7 +154,7 @@ var refusalRows = []row{
 	}},
 }
 
-// same compares the lock with a picture of it, but for the time that passed.
+// same checks that the lock is as in the snapshot, except for the time that passed.
 func (l *lab) same(c *leasehold.Client, before driver.Snapshot, after string) {
 	l.Helper()
 	if now := l.picture(c); !reflect.DeepEqual(still(now), still(before)) {

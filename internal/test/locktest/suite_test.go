@@ -108,7 +108,7 @@ type lab struct {
 // on is the lab of another key.
 func (l *lab) on(name string) *lab { return &lab{TB: l.TB, store: l.store, key: l.key + "/" + name} }
 
-// life is the time to live of leases that a case lets expire.
+// life is the time to live of leases that expire in a case.
 const life = time.Second
 
 // kept is the time to live of leases that a case needs renewed.

@@ -229,8 +229,8 @@ func passedOn(l *lab, k kind) {
 	l.wantFree(clean)
 }
 
-// sameMoment has thirty arrive together, and expects them in the order in which
-// the store shows them.
+// sameMoment starts thirty waiters at once, and expects them in the order of the store's
+// snapshot.
 func sameMoment(l *lab, k kind) {
 	a, _ := l.client()
 	b, _ := l.client()
@@ -317,7 +317,7 @@ func oneStrategy(l *lab, k kind) {
 	l.release(first)
 }
 
-// deadHolder has the holder die with five waiting.
+// deadHolder kills the holder while five wait.
 func deadHolder(l *lab, k kind) {
 	a, m := l.client(leasehold.WithTTL(kept)) // until all wait
 	b, _ := l.client()
@@ -361,7 +361,7 @@ func (l *lab) atTheEndOf(dead *leasehold.Lease, o outcome) {
 	}
 }
 
-// deadWaiters has n waiters die before a live one, and releases.
+// deadWaiters kills n waiters before a live one, and releases.
 func (l *lab) deadWaiters(k kind, n int) {
 	a, _ := l.client()
 	dead, m := l.client()

@@ -48,7 +48,7 @@ func (b *belief) String() string {
 	return fmt.Sprintf("%s %s with token %d from %d to %d", b.owner, side, b.token, b.first, b.last)
 }
 
-// See notes a sighting.
+// See records a sighting.
 func (w *Witness) See(s Sighting) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

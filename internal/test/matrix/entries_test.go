@@ -99,7 +99,7 @@ func mine(c *cast) error {
 	return err
 }
 
-// passedOn has the first client hold the lock for a while, and then pass it on in its process.
+// passedOn makes the first client hold the lock for a while, and then pass it on in its process.
 func passedOn(c *cast) error {
 	l, err := c.a.Mutex(key, leasehold.WithLocalHandover(4)).TryLock(context.Background())
 	if err != nil {
@@ -116,7 +116,7 @@ func passedOn(c *cast) error {
 	return nil
 }
 
-// again has the first client take the lock and give it back several times.
+// again takes the lock by the first client and gives it back several times.
 func (c *cast) again(ctx context.Context) error {
 	for range 6 {
 		l, err := c.a.Mutex(key).TryLock(ctx)
@@ -136,7 +136,7 @@ func (c *cast) again(ctx context.Context) error {
 	return nil
 }
 
-// two has the first client hold two locks.
+// two makes the first client hold two locks.
 func two(c *cast) error {
 	l, err := leasehold.All(c.a.Mutex(key), c.a.Mutex("k2")).TryLock(context.Background())
 	if err == nil {
@@ -203,7 +203,8 @@ func (e *entry) isAhead() *entry {
 	return e
 }
 
-// notOnPostgres is for what a table of the other stores shows: plays in real time are dear.
+// notOnPostgres skips entries on PostgreSQL that a table of another store covers: plays in real
+// time take long.
 func (e *entry) notOnPostgres() *entry {
 	e.notOn = map[string]string{"postgres": "it asks what Mutex.Lock does, and real time is dear"}
 	return e

@@ -63,7 +63,7 @@ func (c *cast) wrong(format string, args ...any) {
 	c.wrongs = append(c.wrongs, fmt.Sprintf(format, args...))
 }
 
-// enters judges a grant (P1, P4).
+// enters checks a grant (P1, P4).
 func (c *cast) enters(l *leasehold.Lease, shared bool) *belief {
 	b := &belief{l, shared}
 	c.mu.Lock()
@@ -397,7 +397,7 @@ func (c *cast) kept() {
 
 var errPatience = errors.New("out of patience")
 
-// disturb has the fault begin.
+// disturb begins the fault.
 func (c *cast) disturb(ctx context.Context, e *entry, d disturbance) {
 	w := c.weather
 	if !d.later {
@@ -457,7 +457,7 @@ func (c *cast) heal() {
 	}
 }
 
-// judge judges the answer of an entry.
+// judge checks the result of an entry.
 func (c *cast) judge(e *entry, d disturbance, err error, took time.Duration, old []string) {
 	bound := time.Minute
 	switch {
@@ -519,8 +519,8 @@ func (c *cast) explains(e *entry, d disturbance, err error) bool {
 	return false
 }
 
-// succeed has the first client give everything back, and the second one take the lock
-// after it.
+// succeed makes the first client give everything back, and the second client take the lock after
+// it.
 func (c *cast) succeed(e *entry) {
 	got := make(chan error, 1)
 	go func() {

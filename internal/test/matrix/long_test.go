@@ -226,8 +226,7 @@ func (c *cast) recover() {
 	c.live = slices.DeleteFunc(c.live, func(b *belief) bool { return b.Context().Err() != nil })
 }
 
-// ahead reports whether tokens may be ahead of a clock: then a loss of the counters
-// is one of tokens.
+// ahead reports whether tokens may be ahead of a clock: then tokens are lost if the counters are.
 func (c *cast) ahead() bool {
 	var latest time.Duration
 	for _, t := range c.tables {
@@ -237,7 +236,7 @@ func (c *cast) ahead() bool {
 	return slices.ContainsFunc(c.tables, func(t shelf) bool { return time.Until(t.(clocked).now()) < latest })
 }
 
-// suffer has something go wrong every hour, and returns how often it did.
+// suffer begins a fault every hour, and returns how often it did.
 func (c *cast) suffer(end time.Time) (n int) {
 	rng := rand.New(rand.NewPCG(*seed, 2)) //nolint:gosec // to be repeated
 	for {
@@ -277,7 +276,7 @@ func (c *cast) suffer(end time.Time) (n int) {
 	}
 }
 
-// ends judges that all keys end, but the mark of a quorum.
+// ends checks that all keys expire, except for the mark of a quorum.
 func (k *keyspace) ends(t *testing.T) {
 	lasting := 0
 	for name, v := range k.Keys() {

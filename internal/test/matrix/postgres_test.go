@@ -33,17 +33,17 @@ const (
 	oneOf  = 3
 )
 
-// budget is the time after which no play begins, and none is repeated.
+// budget is the time after which plays no longer begin, nor are repeated.
 const budget = 75 * time.Second
 
 // tries bounds how often a play is repeated because the machine stood still.
 const tries = 3
 
-// TestMatrix_OnPostgres calls every entry of the library under the faults that there can
-// be between a client and a PostgreSQL server, by a proxy that understands its protocol,
-// in real time, and judges as in a bubble. Bounds of time have some seconds more, and a
-// play during which the machine stood still is repeated if something is wrong that may
-// come from that: anything but two holders and a token that does not rise.
+// TestMatrix_OnPostgres calls every entry of the library under the faults that are possible
+// between a client and a PostgreSQL server. A proxy that understands the protocol applies them in
+// real time, and the checks are those of a bubble, with some seconds more for bounds of time. A
+// play during which the machine stood still is repeated if its errors may result from that: all
+// errors but two holders and a token that does not rise.
 func TestMatrix_OnPostgres(t *testing.T) {
 	skip.Nightly(t, "it takes more than a minute of real time")
 	skip.Racing(t, "it is too slow")
@@ -421,11 +421,11 @@ type stall struct {
 	long time.Duration
 }
 
-// stillness is how long the machine has to stand still for a play to be repeated: a lease
-// lasts for 3 s, and is renewed each second.
+// stillness is the length of a pause of the machine after which a play is repeated: a lease lasts
+// for 3 s, and is renewed each second.
 const stillness = 500 * time.Millisecond
 
-// watch looks at the machine, and how long it takes to connect to the server and to commit,
+// watch measures pauses of the machine, and the time to connect to the server and to commit,
 // until the end.
 func (s *stalls) watch(pool *pgxpool.Pool, end <-chan struct{}) {
 	for {

@@ -158,7 +158,7 @@ func onRedis(*testing.T) *world {
 	return w
 }
 
-// onRedisQuorum is two clients of three Redis servers, of which one suffers.
+// onRedisQuorum is two clients of three Redis servers, one of them with faults.
 func onRedisQuorum(t *testing.T) *world {
 	return quorum(t, func() shelf { return newKeyspace() }, func(w *weather, s shelf) driver.Driver { return s.(*keyspace).open(w) })
 }

@@ -324,8 +324,8 @@ type stream struct {
 	end     func()
 }
 
-// attend opens a stream of the second replica. It goes on behind the event last if that is
-// not empty, and then has no address of its own.
+// attend opens a stream of the second replica. If last is not empty, the stream continues after
+// that event, and has no address of its own.
 func (c *cast) attend(ctx context.Context, last string) *stream {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &stream{address: `""`, end: cancel}
@@ -374,7 +374,7 @@ func (c *cast) attend(ctx context.Context, last string) *stream {
 	return s
 }
 
-// asked has the first client hold the lock by way of a service.
+// asked makes the first client hold the lock by way of a service.
 func asked(c *cast) error {
 	status, a, _, err := c.send(context.Background(), "POST", "/v1/locks/k", `{"leaseId":"w","ttlMs":3000,"owner":"A"}`)
 	if err == nil && status != 201 {
@@ -611,7 +611,7 @@ func pages() []*entry {
 	}
 }
 
-// renewed judges the answer to a renewal.
+// renewed checks the answer to a renewal.
 func (c *cast) renewed(status int, sent time.Time, err error) error {
 	switch {
 	case err != nil:

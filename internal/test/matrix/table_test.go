@@ -27,7 +27,7 @@ const (
 	file = root + "/docs/matrix.md"
 )
 
-// local are entries that ask no store, or do so only through what they return.
+// local are entries that send no request to a store, or only by methods of their results.
 var local = map[string]string{
 	"New": "opens nothing", "FromContext": "", "MultiFromContext": "", "ObserveWait": "its function is called by Lock",
 	"Client.Mutex": "", "Client.RWMutex": "", "Client.Semaphore": "", "Client.Election": "", "Client.Stats": "", "RWMutex.RLocker": "", "Semaphore.Places": "",

@@ -224,7 +224,7 @@ func (l *line) answers(last func(kind byte) bool) (all []byte, ok bool) {
 	}
 }
 
-// give sends an answer to the client, and reports whether the connection goes on.
+// give sends an answer to the client, and reports whether the connection stays open.
 func (l *line) give(all []byte, ready bool) bool {
 	_, err := l.client.Write(all)
 	return err == nil && ready
@@ -238,7 +238,7 @@ func (l *line) asks(req request) ([]byte, bool) {
 	return l.answer()
 }
 
-// meet does a request under a fate, and reports whether the connection goes on.
+// meet applies a fate to a request, and reports whether the connection stays open.
 func (l *line) meet(req request) bool {
 	f := arrives
 	if req.message {

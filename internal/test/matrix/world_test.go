@@ -203,7 +203,7 @@ func newTable() *table {
 
 func (t *table) join() store { return t.Join() }
 
-// suffer does something under a fate.
+// suffer runs do under a fate.
 func suffer(ctx context.Context, w *weather, t shelf, do func(context.Context) error) error {
 	return meet(ctx, w.next(), w, t, do)
 }
@@ -378,7 +378,7 @@ type world struct {
 	stop    func()
 	dials   bool // connections last, and only new connections need descriptors
 	behind  bool // faults are on the way from a service to its store
-	// slack is what may be missing of a bound in real time, 0 in a bubble.
+	// slack is the tolerance of bounds in real time, 0 in a bubble.
 	slack time.Duration
 }
 
@@ -421,7 +421,7 @@ func onStore(*testing.T) *world {
 	return w
 }
 
-// onQuorum is two clients of three stores, of which the messages to one suffer.
+// onQuorum is two clients of three stores. Messages to one store meet faults.
 func onQuorum(t *testing.T) *world {
 	return quorum(t, func() shelf { return newTable() }, func(w *weather, s shelf) driver.Driver { return &faulty{w, s, s.join()} })
 }
@@ -481,7 +481,7 @@ func onPage(t *testing.T) *world {
 	return services(t, tables(), false, server.WithPage(server.PageFull))
 }
 
-// behindService is the same, where the way from the services to their store suffers.
+// behindService is onService with faults between the services and their store.
 func behindService(t *testing.T) *world { return services(t, tables(), true) }
 
 // behindPage is the same, where the services have a page for people.
@@ -618,7 +618,7 @@ type sky struct {
 	n  int
 }
 
-// first has the next request go to the first replica.
+// first sends the next request to the first replica.
 func (s *sky) first() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -145,8 +145,7 @@ func (c *conn) forwardReplies() {
 	}
 }
 
-// reply deals with one frame from the server and reports whether the
-// connection goes on.
+// reply handles one frame from the server and reports whether the connection stays open.
 func (c *conn) reply(f frame) bool {
 	a := c.pending.settle(f)
 	if a.message && c.proxy.swallowsMessage() {
@@ -168,10 +167,9 @@ func (c *conn) reply(f frame) bool {
 	return true
 }
 
-// pass hands a frame to the client, unless something before it is missing,
-// and reports whether the connection goes on. When the client has gone, the
-// replies to its last requests are still read: were the connection closed on
-// the server, it might not execute them.
+// pass sends a frame to the client, unless a frame before it is missing, and reports whether the
+// connection stays open. When the client has gone, the replies to its last requests are still
+// read: if the connection to the server were closed, it might not execute them.
 func (c *conn) pass(f frame) bool {
 	if c.hole {
 		return true

@@ -42,7 +42,7 @@ func newPending() *pending {
 	return &pending{channels: make(map[string]map[string]struct{})}
 }
 
-// push notes a request that is about to be forwarded.
+// push records a request that is about to be forwarded.
 func (p *pending) push(args [][]byte, rule *Rule) {
 	req := &request{rule: rule, names: len(args) - 1}
 	if command := strings.ToLower(string(args[0])); slices.Contains(confirmed, command) {
@@ -103,7 +103,7 @@ func (p *pending) subscribed() bool {
 	return false
 }
 
-// confirm notes one confirmation and returns how many more will come.
+// confirm records one confirmation and returns how many more will come.
 func (p *pending) confirm(req *request, channel string) int {
 	kind := strings.Replace(req.confirms, "unsubscribe", "subscribe", 1)
 	set := p.channels[kind]

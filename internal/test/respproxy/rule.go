@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// patience bounds [Rule.WaitFired]. It is long because the machine may be
-// busy, and is used up only when something is broken.
+// patience bounds [Rule.WaitFired]. It is long because the machine may be busy, and is used up
+// only in case of an error.
 const patience = 20 * time.Second
 
 // Call is a request, or with no Args a connection, as a [Match] sees it.
