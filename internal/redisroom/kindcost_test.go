@@ -87,7 +87,7 @@ func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) 
 		}
 		s.Client().FlushAll(background)
 	}
-	t.Logf("the cost of each kind on the server\n\n%s", &table)
+	t.Logf("what each kind costs the server\n\n%s", &table)
 }
 
 // meter plays one kind of lock and reads the counters of the server.

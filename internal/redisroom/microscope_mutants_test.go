@@ -116,7 +116,7 @@ func TestMicroscope_Mutants(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d of %d changes tried, %d caught of %d that can be (%.1f %%), %d survived, %d have no effect; %v", tried, len(all), caught, caught+survived,
+	t.Logf("%d of %d changes tried, %d caught of %d that can be (%.1f %%), %d survived, %d change nothing; %v", tried, len(all), caught, caught+survived,
 		100*float64(caught)/float64(max(caught+survived, 1)), survived, equal, time.Since(start).Round(time.Second))
 }
 

@@ -70,7 +70,7 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 					ask := func() {
 						_, err := d.Acquire(background, request(fmt.Sprint("k", i), "a"))
 						if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.says) || row.also != nil && !errors.Is(err, row.also) {
-							t.Errorf("acquire %d: %v, want ErrUnavailable with %q and matches %v", i, err, row.says, row.also)
+							t.Errorf("acquire %d: %v, want ErrUnavailable with %q that matches %v", i, err, row.says, row.also)
 						}
 					}
 					if i == 0 {

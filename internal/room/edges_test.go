@@ -337,7 +337,7 @@ func TestPingHead_TellsWhenToAskAgain(t *testing.T) {
 	}
 	s := &scene{Record: &Record{Inside: []Party{{ID: "i", Expiry: ms + 100}}, Queue: []Party{{ID: "h", Notify: "A", Expiry: ms + 1000}}}, now: at, ms: ms}
 	if s.hintHead(); s.Head != "h" || s.When != ms+100 {
-		t.Errorf("the head %q was told %d ms from now", s.Head, s.When-ms)
+		t.Errorf("the hint for the head %q is due %d ms from now", s.Head, s.When-ms)
 	}
 	if s.Closed = ms; s.next() != 100 {
 		t.Errorf("it may change in %d ms", s.next())

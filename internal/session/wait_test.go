@@ -230,8 +230,8 @@ func TestWait_MayHaveTheLockWhenItsNextAcquireIsRefused(t *testing.T) {
 	})
 }
 
-// TestWait_ASecondAnswerAfterTheEndOfTheContext counts only if the policy completes what has
-// begun.
+// TestWait_ASecondAnswerAfterTheEndOfTheContext counts only if the policy lets the call go on after
+// the end of the context.
 func TestWait_ASecondAnswerAfterTheEndOfTheContext(t *testing.T) {
 	for _, c := range []struct {
 		name    string

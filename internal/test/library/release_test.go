@@ -266,7 +266,7 @@ func TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall(t *testing.T) {
 	})
 }
 
-// TestStats_HR_H9_AgreeWithWhatObserversAreTold: the counts of Stats are those of the events.
+// TestStats_HR_H9_AgreeWithWhatObserversAreTold compares Stats with the events.
 func TestStats_HR_H9_AgreeWithWhatObserversAreTold(t *testing.T) {
 	for name, life := range map[string]func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease, d *faultDriver){
 		"released": func(*testing.T, *memdriver.Driver, *leasehold.Lease, *faultDriver) {},

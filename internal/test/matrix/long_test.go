@@ -166,8 +166,8 @@ func (p *client) hold(l *leasehold.Lease, lasts, d time.Duration) {
 	}
 }
 
-// deserved checks a loss: unless the hand-over is recent, the next renewal makes up for a step of
-// a clock by less than three fifths of the lease.
+// deserved checks a loss after a change of a clock: unless the lease was new then, its next
+// renewal makes up for a step by up to three fifths of the lease.
 func (p *client) deserved(l *leasehold.Lease, begin time.Time, lasts time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

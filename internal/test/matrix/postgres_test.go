@@ -191,7 +191,7 @@ func (s *scene) play(st *stage, p part) {
 		switch {
 		case len(c.wrongs) == 0:
 			if !c.hasMet() {
-				s.t.Logf("it has met no fault, and proves no property: %s", &p)
+				s.t.Logf("it has met no fault, and shows nothing: %s", &p)
 				s.mu.Lock()
 				s.unmet++
 				s.mu.Unlock()
