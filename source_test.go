@@ -30,8 +30,8 @@ const (
 	inner  = module + "/internal/..."
 )
 
-// stores are the packages that implement a driver. They are adapters around
-// the library and know neither it nor one another.
+// stores are the packages that implement a driver. They are adapters around the library and
+// depend neither on it nor on one another.
 var stores = []string{
 	module + "/filedriver",
 	module + "/httpdriver",
@@ -108,8 +108,8 @@ func directions() []direction {
 	return all
 }
 
-// TestImports_PointOneWay holds the arrows of docs/design.md on every system
-// for which the library is built. A package that does not exist breaks no rule.
+// TestImports_PointOneWay checks the arrows of docs/design.md on every system for which the
+// library is built. A package that does not exist breaks no rule.
 func TestImports_PointOneWay(t *testing.T) {
 	for _, system := range []string{"linux", "darwin", "windows"} {
 		t.Run(system, func(t *testing.T) {

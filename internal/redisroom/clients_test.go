@@ -87,7 +87,7 @@ func newStore(t testing.TB, s *redistest.Server, opts ...redisdriver.Option) *re
 	return d
 }
 
-// life is the time to live of leases and tickets that are not to end. It is long,
+// life is the time to live of leases and tickets that must not expire during a test. It is long,
 // because the machine may be busy.
 const life = time.Minute
 
@@ -175,7 +175,7 @@ func (e *ears) hear(t testing.TB, kind driver.HintKind, id string) driver.Hint {
 	}
 }
 
-// eventually looks until ok, for 20 s at most.
+// eventually polls until ok returns true, for 20 s at most.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {

@@ -72,7 +72,7 @@ func TestCluster_ServesAllSlots(t *testing.T) {
 	})
 }
 
-// L11, as far as the driver goes.
+// L11, the part of the driver.
 func TestCluster_HungNodeDelaysOnlyItsOwnLeases(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -206,7 +206,7 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 		held := acquire(t, d, request(key, "a"), driver.Granted)
 		acquire(t, d, waiting(key, "b", ""), driver.Queued)
 		move := c.Move(key)
-		renew(t, d, lease(key, "a"), driver.Granted) // everything is there still
+		renew(t, d, lease(key, "a"), driver.Granted) // all slots are still there
 		move.One()
 		if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); !errors.Is(errs[0], driver.ErrUnavailable) {
 			t.Errorf("renew in a slot that is half moved: %v, want ErrUnavailable", errs[0])
@@ -215,7 +215,7 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 			t.Errorf("leave the queue in a slot that is half moved: %v, want ErrUnavailable", err)
 		}
 		move.Rest()
-		renew(t, d, lease(key, "a"), driver.Granted) // everything is on the other side
+		renew(t, d, lease(key, "a"), driver.Granted) // all slots have moved
 		release(t, d, key, "a", driver.Released)
 		move.End()
 		if r := renew(t, d, lease(key, "b"), driver.Granted); r.Token <= held.Token {
@@ -239,7 +239,7 @@ func TestCluster_HungNodeDoesNotKeepAClientFromItsFirstLock(t *testing.T) {
 	hung.Stop()
 	defer hung.Cont()
 	eachClient(t, func(t *testing.T, open func(string) store) {
-		for i := range 8 { // the order of the nodes is one of chance
+		for i := range 8 { // the order of the nodes is random
 			d := open(clusterURL(c, "timeout=4s&prefix="))
 			id := fmt.Sprint("a", i)
 			acquire(t, d, request(key, id), driver.Granted)

@@ -113,8 +113,8 @@ func costOfHandOver(t *testing.T, s *redistest.Server, d store, e *ears, once bo
 			renew(t, d, lease(key, next), driver.Granted)
 		}
 	})
-	// The release that wakes the next holder, and its confirmation while it
-	// works already. Every other command runs inside these.
+	// The release wakes the next holder, whose confirmation is sent while it already works. Every
+	// other command runs inside these.
 	if got["evalsha"] != 2*n {
 		t.Errorf("%d hand-overs cost %d calls, want %d", n, got["evalsha"], 2*n)
 	}

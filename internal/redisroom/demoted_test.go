@@ -12,8 +12,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// A primary that is made a replica keeps its connections. Where a name in the DNS leads to the
-// primary, as at some providers, only a new connection leads to its successor.
+// A primary that becomes a replica keeps its connections. If a DNS name refers to the primary, as
+// with some providers, only a new connection reaches its successor.
 func TestAcquire_AServerThatHasBecomeAReplicaIsLeft(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		old, next := redistest.Start(t), redistest.Start(t)
@@ -43,7 +43,7 @@ func TestAcquire_AServerThatHasBecomeAReplicaIsLeft(t *testing.T) {
 	})
 }
 
-// led returns an address that leads to a server, which may be another one for each connection.
+// led returns an address that leads to a server; each connection may lead to another one.
 func led(t *testing.T, to *atomic.Pointer[redistest.Server]) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// wire is a client of a server, on which everything can be lost or refused.
+// wire is a client of a server on which every command and reply can be lost or refused.
 type wire struct {
 	Client
 	server  *redis.Client
@@ -104,8 +104,8 @@ func pair(t *testing.T, s *Store, key, id string) int64 {
 	return reply.Token
 }
 
-// fallBack gives a key's counter the value of a replica that lacked the end: the
-// next grant of it is below the last.
+// fallBack sets a key's counter to the value on a replica that lagged: the next grant of that
+// counter is below the last one.
 func (w *wire) fallBack(t *testing.T, key string, last int64) {
 	t.Helper()
 	counter := string(appendSide(nil, []byte("p:"+key), recordKey))
@@ -246,8 +246,8 @@ func (w *wire) Run(ctx context.Context, cmds [][]string, _ Acks, each func(int, 
 	}
 }
 
-// TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall: a seed that is above the clock
-// is not the clock.
+// TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall: a seed that is above the clock is not taken
+// for the clock.
 func TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall(t *testing.T) {
 	w, s := newWire(t, false)
 	req := simpleRequest("k", "raised")

@@ -48,7 +48,7 @@ func TestGlance_HR_D7_CostsTheSameHoweverManyWait(t *testing.T) {
 	})
 }
 
-// output is how many bytes the server has sent.
+// output returns how many bytes the server has sent.
 func output(t *testing.T, s *redistest.Server) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(s.Info(t, "stats")["total_net_output_bytes"], 10, 64)

@@ -15,7 +15,7 @@ import (
 // The cost of every kind of lock on the server. `make costs` prints the table of which
 // docs/performance.md shows an extract.
 
-// kind is how one kind of lock asks.
+// kind describes the requests of one kind of lock.
 type kind struct {
 	name string
 	// ask turns a plain request into that of the i-th asker.
@@ -135,7 +135,7 @@ func (m *meter) spent(f func()) cost {
 	return cost{calls: m.count.calls - before.calls, usec: m.count.usec - before.usec}
 }
 
-// next is the request of another party.
+// next returns the request of another party.
 func (m *meter) next(key string, wait bool) driver.Request {
 	m.asked++
 	id := fmt.Sprint("p", m.asked)

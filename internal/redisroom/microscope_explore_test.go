@@ -46,7 +46,7 @@ func normal() bounds {
 	return b
 }
 
-// few are bounds within which the most is found.
+// few are small bounds within which most faults are found.
 var few = bounds{states: 30, failed: 3, damaged: 2}
 
 // explored counts the parts of an exploration; commands counts the commands of all steps.
@@ -218,7 +218,7 @@ func (l *lens) fail(from *situation, s step) (n int, err error) {
 	defer l.calm()
 	for i, c := range calls {
 		if c.Wrote && (!c.Caught || !microscope.CanFail(calls, i) && c.Words[0] != "PUBLISH" && c.Words[0] != "TIME") {
-			continue // it cannot fail, which look holds
+			continue // it cannot fail, as look checks
 		}
 		failures := []microscope.Error{oom}
 		if c.Caught && c.Words[0] != "TIME" && c.Words[0] != "PUBLISH" {

@@ -500,7 +500,7 @@ func oneKey(keys microscope.Keys, ref driver.Ref) any {
 	return "0"
 }
 
-// common is the longest path that two visits are below, as internal/room has it.
+// common returns the longest path that contains two visits, as in internal/room.
 func common(a, b string) string {
 	x, y := strings.Split(a, "/"), strings.Split(b, "/")
 	n := 0
@@ -579,7 +579,7 @@ func playMany(l *lens) error {
 	return nil
 }
 
-// playThousands asks for a room in which thousands of tickets are over, or all but the last.
+// playThousands plays a room in which thousands of tickets have expired, or all but the last.
 func playThousands(l *lens) error {
 	h := []byte(lensPrefix + lensKey)
 	r, z := string(appendSide(nil, h, recordKey)), string(appendSide(nil, h, sortedKey))

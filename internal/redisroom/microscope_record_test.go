@@ -68,7 +68,8 @@ func (k *kept) token() (token int64) {
 	return token
 }
 
-// whole reports whether every place inside and every ticket has a party's words.
+// whole reports whether the fields of the party of every place inside and of every ticket are
+// there.
 func (k *kept) whole() bool {
 	for name := range k.scores {
 		if words := k.r.Hash[name[1:]]; (name[0] == 'i' || name[0] == 't') && strings.Count(words, " ") < 12 {

@@ -24,9 +24,9 @@ type lens struct {
 	store  *Store
 	texts  map[string]string // of the scripts, by their digests
 	runs   int
-	// commands are how many the scripts have taken.
+	// commands is the number of commands of the scripts.
 	commands int
-	// unfinished are the scripts in a row that did not finish.
+	// unfinished is the number of consecutive scripts that did not finish.
 	unfinished int
 	// errors are the violations by the scripts of the last step.
 	errors []string
@@ -49,7 +49,7 @@ type lens struct {
 	slack time.Duration
 }
 
-// lensPrefix stands before the keys, lensKey is the only lock.
+// lensPrefix is the prefix of the keys, lensKey is the only lock.
 const (
 	lensPrefix = "p:"
 	lensKey    = "k"
@@ -119,7 +119,7 @@ func (l *lens) Do(_ context.Context, cmd []string) (any, error) {
 	return answer, nil
 }
 
-// endless reports whether a call was repeated too often since it had much to remove.
+// endless reports whether a call was repeated too often because it had much to remove.
 func (l *lens) endless(answer any, err error) bool {
 	parts, _ := answer.([]any)
 	more := err != nil && isUnfinished(ReplyError(err.Error())) || slices.ContainsFunc(parts, func(part any) bool {
@@ -361,7 +361,7 @@ type situation struct {
 	keys   microscope.Keys
 	record *room.Record
 	now    int64
-	// floor is the greatest token that was granted, least a reading of the clock.
+	// floor is the greatest token that was granted, minus a reading of the clock.
 	floor, least int64
 	depth        int
 	last         string // the step that led here
@@ -517,7 +517,7 @@ func (l *lens) agree(from *situation, record *room.Record, s step, got driver.Re
 	if gotErr != nil && wantErr == nil {
 		return nil, gotErr
 	}
-	// A lone holder is given the next token, where the rule takes the clock's.
+	// A lone holder gets the next token, where the rule takes the clock's.
 	if got.State == driver.Granted && want.State == driver.Granted && got.Clock == 0 && got.Token > last && want.Token > last {
 		want.Token, record.Token = got.Token, got.Token
 		if i := slices.IndexFunc(record.Inside, func(p room.Party) bool { return p.ID == s.id }); i >= 0 {
@@ -570,7 +570,7 @@ func (l *lens) sameReply(a, b driver.Reply) bool {
 	if !same || len(a.Holders) == 0 {
 		return same
 	}
-	// Of several that stay equally long either may be shown.
+	// If several holders end at the same time, either may be shown.
 	return a.Holders[0].ID != b.Holders[0].ID && (a.Holders[0].Remaining-b.Holders[0].Remaining).Abs() <= l.slack || l.sameHolder(a.Holders[0], b.Holders[0])
 }
 
@@ -672,8 +672,8 @@ func (s *situation) next() int64 {
 	return soonest
 }
 
-// later are the situations that come about when time passes: just before, at and just
-// after the next end of something.
+// later returns the situations after time has passed: just before, at and just after the next end
+// of a part.
 func (s *situation) later() (all []*situation) {
 	at := s.next()
 	if at == 0 {
@@ -723,7 +723,7 @@ func (s *situation) canon() string {
 	return b.String()
 }
 
-// coarse leaves out by how much a counter outlives its lock.
+// coarse removes the time by which a counter outlives its lock.
 func coarse(ms int64) int64 {
 	const fine = 20 * 60_000
 	if ms > fine {
@@ -732,7 +732,7 @@ func coarse(ms int64) int64 {
 	return ms
 }
 
-// relative writes a text with its times relative to now, and of its tokens only whether
+// relative writes a text with its times relative to now. Of its tokens it writes only whether
 // they are ahead of the clock.
 func (s *situation) relative(b *strings.Builder, text string) {
 	for word := range strings.SplitSeq(text, " ") {

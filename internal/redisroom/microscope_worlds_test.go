@@ -161,8 +161,8 @@ func handOverThatLapses(name string, release driver.Ref) world {
 	}
 }
 
-// callThatIsMissed is a world in which a process was called to the room. Of the policies
-// only FIFO has a shorter way than the general one.
+// callThatIsMissed returns a world in which a process was called to the room. Only the FIFO
+// policy has a shorter path than the general one.
 func callThatIsMissed(name string, p driver.Policy) world {
 	waits, tries := allOf(queues, policy(p)), allOf(reads, policy(p))
 	return world{

@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// A sentinel behind NAT, or in a container, names an address that leads nowhere from here.
+// A sentinel behind NAT, or in a container, returns an address that is not reachable from here.
 func TestAcquire_ErrorNamesThePrimaryThatTheSentinelsName(t *testing.T) {
 	live.Test(t)
 	sentinel := redistest.StartSentinel(t).Sentinel

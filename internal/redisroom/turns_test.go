@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-// slowServer takes its time to answer renewals.
+// slowServer answers renewals slowly.
 type slowServer struct {
 	redisroom.Client // the rest is not asked for
 	cluster          bool

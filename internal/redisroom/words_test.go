@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// hoarder is a client that keeps the words of every call that fails, as one does that
-// still has to write them.
+// hoarder is a client that keeps the words of every call that fails, like a client that still has
+// to write them.
 type hoarder struct {
 	Client
 	// answer is the outcome of the n'th call, counted from 0.

@@ -30,7 +30,7 @@ func fill(t *testing.T, v reflect.Value, depth int) {
 			fill(t, v.Field(i), depth+1)
 		}
 		if p, ok := reflect.TypeAssert[*Party](v.Addr()); ok {
-			p.Mode, p.Policy = driver.Shared, driver.ReadersFirst // the greatest that there are
+			p.Mode, p.Policy = driver.Shared, driver.ReadersFirst // the greatest value
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 3, 3))
@@ -50,7 +50,7 @@ func fill(t *testing.T, v reflect.Value, depth int) {
 	}
 }
 
-// filled returns a record of which no field is zero.
+// filled returns a record without a zero field.
 func filled(t *testing.T) (r Record) {
 	fill(t, reflect.ValueOf(&r).Elem(), 0)
 	return r
@@ -96,8 +96,8 @@ func TestCodec_AnUnknownVersionIsNamed(t *testing.T) {
 	}
 }
 
-// TestCodec_TheFormatStaysAsItIs holds the bytes that other programs of this
-// version have written. A change of them is another version.
+// TestCodec_TheFormatStaysAsItIs compares the encoding with bytes that other programs of this
+// version have written. A change of the bytes needs a new version.
 func TestCodec_TheFormatStaysAsItIs(t *testing.T) {
 	r := Record{
 		Token: 1_000_001, Limit: 3, Inside: []Party{{ID: "a", Owner: "o", Before: 1000, Weight: 1, Expiry: 2000, Token: 1_000_001, Confirmed: true}},

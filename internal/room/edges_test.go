@@ -154,8 +154,8 @@ func TestCodec_WhatNoRuleKnowsIsNoRecord(t *testing.T) {
 	}
 }
 
-// TestCodec_ALengthThatCannotBeRightTakesNoMemory reads the length of a list that the rest
-// is too short for.
+// TestCodec_ALengthThatCannotBeRightTakesNoMemory reads a list whose length exceeds the rest of
+// the data.
 func TestCodec_ALengthThatCannotBeRightTakesNoMemory(t *testing.T) {
 	for n, want := range map[uint64]bool{5: true, 6: false, 1000: false} {
 		b := append(binary.AppendUvarint(nil, n), make([]byte, 5*minParty)...)
@@ -166,8 +166,8 @@ func TestCodec_ALengthThatCannotBeRightTakesNoMemory(t *testing.T) {
 	}
 }
 
-// TestBounds_AreThoseOfTheScripts holds the bounds that the rule shares with the scripts,
-// and with records that are kept.
+// TestBounds_AreThoseOfTheScripts checks the bounds that the rule shares with the scripts, and
+// with stored records.
 func TestBounds_AreThoseOfTheScripts(t *testing.T) {
 	text, err := os.ReadFile("../redisroom/lua/room/1_state.lua")
 	if err != nil {
@@ -229,7 +229,7 @@ func TestRaise_StopsAtItsBounds(t *testing.T) {
 	}
 }
 
-// TestMinToken_IsExceededByOne asks for a token above one that is ahead of the clock.
+// TestMinToken_IsExceededByOne asks for a token above a token that is ahead of the clock.
 func TestMinToken_IsExceededByOne(t *testing.T) {
 	r := new(Record)
 	reply, _, err := Acquire(r, driver.Request{ID: "a", TTL: time.Second, MinToken: at + 7}, at)

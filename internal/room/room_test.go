@@ -363,7 +363,7 @@ func TestResize_ThatIsRejectedChangesNothing(t *testing.T) {
 	}
 }
 
-// TestResize_OfARoomThatNobodySharesTellsWhatItFinds: that the time of its holder is over.
+// TestResize_OfARoomThatNobodySharesTellsWhatItFinds: the lease of its holder is over.
 func TestResize_OfARoomThatNobodySharesTellsWhatItFinds(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted, ttl(time.Second))

@@ -367,7 +367,7 @@ func TestChange_IsCalledBackHoweverLongTheStoreIsAway(t *testing.T) {
 					}
 					all.Wait()
 				}
-				// called is how many are called back within ten seconds.
+				// called returns how many requests are called back within ten seconds.
 				called := func() int {
 					d.forget()
 					time.Sleep(10 * time.Second)

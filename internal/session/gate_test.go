@@ -49,7 +49,7 @@ func (c *crowd) counts() (busy, spans, probes, line int) {
 	return c.busy, len(c.spans), c.probes, c.line.Len()
 }
 
-// gone is how many have left by now, which are the first.
+// gone returns how many requests have left, which must be the first of the queue.
 func (c *crowd) gone(t *testing.T) int {
 	t.Helper()
 	synctest.Wait()
@@ -174,7 +174,8 @@ func TestGate_CountsNoMoreWhatHangs(t *testing.T) {
 	}
 }
 
-// TestGate_WhoeverGivesUpLeavesTheLine at its time, and the spans end with the line.
+// TestGate_WhoeverGivesUpLeavesTheLine at its time, and spans are no longer counted once the
+// queue is empty.
 func TestGate_WhoeverGivesUpLeavesTheLine(t *testing.T) {
 	inCrowd(t, func(t *testing.T, c *crowd) {
 		under := c.passes(t, 256)
@@ -223,7 +224,8 @@ func TestGate_PatienceMayGrow(t *testing.T) {
 	}
 }
 
-// TestGate_CountsSpansFromTheFirstWhoStands to the last, however many come.
+// TestGate_CountsSpansFromTheFirstWhoStands until the queue is empty, however many requests
+// arrive.
 func TestGate_CountsSpansFromTheFirstWhoStands(t *testing.T) {
 	for _, c := range []struct {
 		stand, later int // and how many more, after half a span
@@ -249,7 +251,7 @@ func TestGate_CountsSpansFromTheFirstWhoStands(t *testing.T) {
 	}
 }
 
-// TestGate_WhoeverIsCalledWhileItGivesUpHasLeft: otherwise it would count for ever.
+// TestGate_WhoeverIsCalledWhileItGivesUpHasLeft: otherwise it would count as under way for ever.
 func TestGate_WhoeverIsCalledWhileItGivesUpHasLeft(t *testing.T) {
 	inCrowd(t, func(t *testing.T, c *crowd) {
 		s := &standing{called: make(chan struct{})}

@@ -45,7 +45,7 @@ func TestHold_BeginsByItsTerms(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := &script{renew: func(_ context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
 				if n == 1 {
-					time.Sleep(ms) // the first look at the lease is before any answer
+					time.Sleep(ms) // the lease is first checked before any answer
 				}
 				return driver.Reply{State: driver.Granted}, nil
 			}}
@@ -535,8 +535,8 @@ func TestHold_AReleaseGoesOnForWhatAnExtensionMayHaveTaken(t *testing.T) {
 	}
 }
 
-// TestHold_ForgetsWhatAnExtensionMayHaveTaken when the store has renewed the lease for as
-// long, or when that time has passed.
+// TestHold_ForgetsWhatAnExtensionMayHaveTaken when the store has renewed the lease for at least
+// as long, or when that time has passed.
 func TestHold_ForgetsWhatAnExtensionMayHaveTaken(t *testing.T) {
 	granted := driver.Reply{State: driver.Granted}
 	for _, c := range []struct {
@@ -829,8 +829,8 @@ func TestLeave_OneGivesTheLeaseBack(t *testing.T) {
 	}
 }
 
-// The timer has found the lease due, and before it looks again an answer moves the
-// deadline: a matter of microseconds, so that the steps are taken by hand here.
+// The timer has found the lease due, and before it checks again an answer moves the deadline. In
+// a program only microseconds are between these steps, so the test takes them one by one.
 func TestDeadlines_HR_C4_AnAnswerAtTheDeadlineLeavesNoLeaseWithoutATimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(memdriver.New(), slog.New(slog.DiscardHandler), nil)
@@ -854,7 +854,7 @@ func TestDeadlines_HR_C4_AnAnswerAtTheDeadlineLeavesNoLeaseWithoutATimer(t *test
 	})
 }
 
-// ends takes the end of a lease.
+// ends is the owner of a lease, and closes over at the end of the lease.
 type ends struct {
 	terms *Terms
 	over  chan struct{}

@@ -175,8 +175,8 @@ func TestKeeper_ABatchHasTheLeastTimeOfItsTasks(t *testing.T) {
 	})
 }
 
-// TestKeeper_WhatIsHurriedWhileFlying is renewed again at the earliest of the times that
-// are asked for and that of the answer.
+// TestKeeper_WhatIsHurriedWhileFlying is renewed again at the earliest of the requested times and
+// the time of the answer.
 func TestKeeper_WhatIsHurriedWhileFlying(t *testing.T) {
 	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 		time.Sleep(time.Second)

@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// TestListener_OpensOneSubscription, which another asks for if it failed, and closes it.
+// TestListener_OpensOneSubscription, opens another one only if the first failed, and closes it.
 func TestListener_OpensOneSubscription(t *testing.T) {
 	d := &audible{slow: time.Second, fail: []error{errReset}, address: "here"}
 	onStage(t, d, func(t *testing.T, s *Session, lines *atomic.Int32) {
@@ -82,8 +82,8 @@ func TestListener_ClosesASubscriptionThatComesTooLate(t *testing.T) {
 	})
 }
 
-// TestAwait_IsForAMoment: until there is an address, or it has failed, or the moment is
-// over, which counts from when the subscription was asked for.
+// TestAwait_IsForAMoment: it lasts until there is an address, or the subscription has failed, or
+// a moment has passed since the subscription was requested.
 func TestAwait_IsForAMoment(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -115,7 +115,7 @@ func TestOutage_IsToldOnceEachWay(t *testing.T) {
 				t.Errorf("observed %+v, which began at %v", o, begin)
 			}
 		}
-		// Another one counts from its own beginning.
+		// Another outage counts from its own beginning.
 		again := s.Now()
 		s.miss(t.Context(), again, errReset)
 		time.Sleep(timing.OutageAfter - 1)

@@ -22,8 +22,8 @@ func (u *slowly) GiveBack(cause error, limit time.Duration) error {
 	return u.user.GiveBack(cause, limit)
 }
 
-// TestClose_GivesBack64AtATime, all within the longest release timeout, and closes the
-// store once, behind all that is under way.
+// TestClose_GivesBack64AtATime, all within the longest release timeout, and closes the store
+// once, after all calls under way.
 func TestClose_GivesBack64AtATime(t *testing.T) {
 	for _, c := range []struct {
 		n    int

@@ -100,7 +100,7 @@ func TestBytes_OnTheServer(t *testing.T) {
 		until(t, func() bool { return queued(t, other, "k") == n })
 		ticket := (serverBytes(t, s) - before) / n
 		t.Logf("%d bytes per held lock, %d per ticket", held, ticket)
-		// Measured: 304 and 428. Redis versions differ a little.
+		// The measured values are 304 and 428. Redis versions differ a little.
 		if held > 400 || ticket > 550 {
 			t.Errorf("%d bytes per held lock, %d per ticket, want 400 and 550 at most", held, ticket)
 		}

@@ -55,7 +55,7 @@ func TestAllocations_OfRequestsToTheService(t *testing.T) {
 	}
 }
 
-// wire is a connection that takes everything.
+// wire is a connection that accepts all writes.
 type wire struct {
 	header http.Header
 	status int

@@ -61,8 +61,8 @@ func pair(tb testing.TB, m *leasehold.Mutex) {
 	pairIn(context.Background(), tb, m)
 }
 
-// hang is how long a condition may take before something hangs. A busy machine needs a
-// small part of it.
+// hang is the time after which a condition counts as hanging. A busy machine needs a small part
+// of it.
 const hang = 2 * time.Minute
 
 // until repeats ok until it returns true. It fails the test after hang.

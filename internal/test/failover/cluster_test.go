@@ -148,7 +148,7 @@ func TestCluster_R6_SlotMovesForLongerThanALease(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	var move *redistest.Move
 	both(t, func(r *rig) acts {
-		// Renewed often, so that a machine that pauses for seconds costs no lease.
+		// The leases are renewed often, so that a pause of the machine by seconds costs no lease.
 		c := r.client(clusterURL(cluster, "timeout=1s"), leasehold.WithTTL(ttl), leasehold.WithRenewFraction(0.05))
 		held, ended := r.lock(c, "{slot}held"), r.lock(c, "{slot}ended")
 		r.renewed(held)

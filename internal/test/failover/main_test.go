@@ -112,7 +112,7 @@ func (r *rig) eventually(what string, ok func() bool) {
 	}
 }
 
-// entry is when a waiter got its lock.
+// entry is the lock of a waiter, and the time when it got it.
 type entry struct {
 	lease *leasehold.Lease
 	err   error
@@ -176,8 +176,8 @@ func steady() []leasehold.Option {
 	}
 }
 
-// handOver is how long it takes a waiter to enter, with slack: it is woken at
-// once, or asks twice a second if wake-ups do not reach it.
+// handOver is the time in which a waiter gets the lock, with slack: it is woken at once, or asks
+// twice a second if it gets no hints.
 const handOver = 12 * time.Second
 
 // crowd locks many keys at once, on as many connections, until all could be

@@ -45,8 +45,8 @@ func primaryLines(text string) string {
 	return strings.Join(lines, "")
 }
 
-// within is how long something may take on a machine that is busy, unless it waits
-// for a timeout of a request; that is bound.
+// within is the time limit of a step on a busy machine. A step that waits for a timeout of a
+// request takes longer.
 const within = 5 * time.Second
 
 // H2, H3: a client that was idle while its node was replaced.

@@ -180,7 +180,8 @@ func (d *unseen) Inspect(ctx context.Context, key string) (driver.Snapshot, erro
 	return d.faultDriver.Inspect(ctx, key)
 }
 
-// That the answer was lost does not make a writer of a reader.
+// TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers: a lost answer must not turn the lease of a
+// reader into a writer's.
 func TestAdopt_HR_A3_KindIsLookedAtUntilTheStoreAnswers(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, time.Hour} {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
@@ -341,7 +342,7 @@ func TestDetach_HR_A4_NobodyReentersMeanwhile(t *testing.T) {
 			t.Errorf("the lease that was left is gone: %+v", snap.Holders)
 		}
 
-		// One that was not left can be re-entered as before.
+		// A lease that was not detached can be re-entered as before.
 		l = lock(t, c, "k2")
 		d.onKey(renew, "k2", 0, hangs)
 		wantErr(t, l.Detach(short(t)), leasehold.ErrUnknown)

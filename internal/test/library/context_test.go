@@ -14,8 +14,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// TestLease_ContextThatIsAskedForLateTellsTheSame holds the end of a lease, and of a lease
-// that re-entered, against the state and the cause, whenever their contexts are made.
+// TestLease_ContextThatIsAskedForLateTellsTheSame compares the end of contexts with the state and
+// the cause of their lease, also of a lease that re-entered, at each time at which the context
+// can be made.
 func TestLease_ContextThatIsAskedForLateTellsTheSame(t *testing.T) {
 	type scene struct {
 		store        *memdriver.Driver

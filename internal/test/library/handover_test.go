@@ -44,8 +44,8 @@ func (d *faultDriver) deliver(f func(driver.Hint, func(driver.Hint))) {
 
 // the window in which a grant is to be confirmed
 
-// A store that is away right after it has handed the lock over costs a fresh lease
-// only if it goes before the confirmation has come.
+// If a store is away right after it has handed the lock over, the wait needs a new lease only if
+// the outage begins before the confirmation has arrived.
 func TestHandOver_HR_C10_ConfirmationLeavesAtOnceAndDelaysNoWork(t *testing.T) {
 	for name, f := range map[string]fault{"hung": hangs, "failing": fails, "refusing": refuses} {
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {

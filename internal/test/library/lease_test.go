@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// The rules of the lease clock, each in virtual time. Random faults never
-// caught a library that breaks one of these.
+// The rules of the lease clock, each in virtual time. Random faults have never detected a library
+// that breaks one of these rules.
 
 const ttl = 10 * time.Second
 

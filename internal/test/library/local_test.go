@@ -65,7 +65,7 @@ func (c *calls) next() answer {
 	}
 }
 
-// served is the lease of the next call, which must be the i'th.
+// served returns the lease of the next call, which must be the i'th.
 func (c *calls) served(i int) *leasehold.Lease {
 	c.t.Helper()
 	a := c.next()
@@ -594,7 +594,7 @@ func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 			t.Error("the lease is not passed on, or not kept")
 		}
 		all.none()
-		time.Sleep(2 * ttl) // it is renewed as ever
+		time.Sleep(2 * ttl) // it is renewed as before
 		if pinned.State() != leasehold.Held || d.count(release) > 0 {
 			t.Errorf("%v, %d releases", pinned.State(), d.count(release))
 		}
@@ -751,7 +751,7 @@ func TestLocal_TryOvertakesNobodyInTheLine(t *testing.T) {
 	})
 }
 
-// TestLocal_PanicOfAnObserverKeepsNoLock, and no call in the line from it.
+// TestLocal_PanicOfAnObserverKeepsNoLock: the calls queued behind it still get the lock.
 func TestLocal_PanicOfAnObserverKeepsNoLock(t *testing.T) {
 	for _, where := range []string{"waiting", "acquired"} {
 		runBubble(t, where, func(t *testing.T, store *memdriver.Driver) {
@@ -790,8 +790,8 @@ func TestLocal_PanicOfAnObserverKeepsNoLock(t *testing.T) {
 	}
 }
 
-// TestLocal_AsksAStoreThatForgot: a lease that the store has not confirmed for a second is
-// confirmed before it is passed on.
+// TestLocal_AsksAStoreThatForgot: a lease whose last confirmation by the store is more than a
+// second old is confirmed before it is passed on.
 func TestLocal_AsksAStoreThatForgot(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100))
@@ -870,7 +870,7 @@ func TestLocal_PositionsAreThoseOfTheLine(t *testing.T) {
 	})
 }
 
-// unordered is a store that keeps no queue, as a quorum.
+// unordered is a store without a queue, like a quorum.
 type unordered struct{ driver.Driver }
 
 func (unordered) Supports(req driver.Request) error {
@@ -898,7 +898,7 @@ func TestLocal_HasNoEffectWithoutAQueue(t *testing.T) {
 	})
 }
 
-// A store that is away ends the line's wait as it ends that of one call.
+// An outage of the store ends the wait of a local queue as it ends the wait of one call.
 func TestLocal_StoreIsAway(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))
@@ -968,7 +968,8 @@ func TestLocal_AHandoverThatIsNotConfirmedIsUnknown(t *testing.T) {
 	}
 }
 
-// TestLocal_WaitThatEndsBetweenTurnsSaysHeld: the store is well, and has answered the line.
+// TestLocal_WaitThatEndsBetweenTurnsSaysHeld: the store has answered the queue, so the wait is no
+// outage.
 func TestLocal_WaitThatEndsBetweenTurnsSaysHeld(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(1))

@@ -168,7 +168,7 @@ func TestPolicy_IsRefusedWhereItHasNoMeaning(t *testing.T) {
 					t.Errorf("%s with %v: %v", kind, p, err)
 				}
 			}
-			// As the default of a client it is for the locks that it has a meaning for.
+			// As the default of a client it applies to the locks for which it has a meaning.
 			c, _ = open(t, store, own)
 			for _, opts := range [][]leasehold.Option{nil, {leasehold.WithTTL(ttl)}} {
 				for kind, try := range locks(c, opts...) {

@@ -24,10 +24,10 @@ func away(d *faultDriver, f fault) {
 	}
 }
 
-// outages are how a store may be away.
+// outages are the kinds of outages of a store.
 var outages = map[string]fault{"refuses": refuses, "fails": fails, "hangs": hangs, "silent": silent}
 
-// waits are how Lock may wait.
+// waits are the ways in which Lock waits.
 var waits = map[string][]leasehold.Option{"in the queue": nil, "alongside": {leasehold.WithRetry(leasehold.Alongside())}}
 
 // eachWait runs f for each way to wait.

@@ -86,7 +86,7 @@ func TestReentry_OuterFirstKeepsTheInner(t *testing.T) {
 	})
 }
 
-// Under another context it is not known in this process that the owner is inside.
+// Under another context this process does not detect that the owner holds the lock.
 func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		me := leasehold.WithReentrantOwner("worker-7")

@@ -114,7 +114,7 @@ func TestLease_L14_ParentsValuesAndDeadlineAreVisible(t *testing.T) {
 
 func TestLease_L15_WallClockStepsChangeNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		// The only wall clock that is sent is for people to read.
+		// The only wall clock time that is sent is for display.
 		c, d := open(t, store)
 		l := lock(t, c, "k")
 		req := d.seen(acquire)[0].req

@@ -11,10 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// Act is something a contender does again and again.
+// Act is an act that a contender repeats.
 type Act func(c *contender, ctx context.Context)
 
-// Acts are all there are.
+// Acts are all acts.
 var Acts = []Act{
 	Contend, mutexes, stale, reentrant, owned, readersAndWriters, readersAndWriters, semaphores, Several, candidates, breakers,
 }
@@ -32,7 +32,7 @@ func Contend(c *contender, ctx context.Context) {
 	c.release(lease)
 }
 
-// mutexes takes one in any way.
+// mutexes takes a mutex in any way.
 func mutexes(c *contender, ctx context.Context) {
 	opts := c.impatient()
 	if rand.IntN(3) == 0 {
@@ -80,8 +80,8 @@ func (c *contender) again(ctx context.Context, outer *leasehold.Lease, s side, u
 	if rand.IntN(2) == 0 {
 		outer, inner = inner, outer
 	}
-	// Of two leases by one owner the inner one may be a fresh grant, if the
-	// outer one was lost.
+	// If one owner has two leases, the inner lease may be a fresh grant, because the outer one was
+	// lost.
 	see.Token = inner.Token()
 	c.release(outer)
 	c.believe(ctx, inner, c.moment(), see)

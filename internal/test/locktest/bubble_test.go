@@ -86,7 +86,7 @@ func TestService_OnAStoreThatForgets(t *testing.T) {
 	})
 }
 
-// service starts a service of a store, to which all connections are in memory.
+// service starts a service of a store, with all connections in memory.
 func service(tb testing.TB, behind Store) Store {
 	listener := pipenet.Listen()
 	serve(tb, behind.Open(tb), listener)

@@ -56,7 +56,7 @@ func evenness(l *lab) {
 	}
 }
 
-// served is one lock that a waiter got.
+// served is one lock that a waiter has got.
 type served struct {
 	waiter int
 	called time.Time // Lock was called
@@ -126,8 +126,8 @@ func overtaken(all []served) int {
 	return n
 }
 
-// jain is Jain's fairness index of how often each of n was served: 1 if all
-// were equally often, 1/n if one was always.
+// jain returns Jain's fairness index of how often each of n was served: 1 if all were served
+// equally often, 1/n if only one was served.
 func jain(all []served, n int) float64 {
 	counts := make([]float64, n)
 	for _, s := range all {

@@ -58,7 +58,7 @@ var leaseRows = []row{
 		start := time.Now()
 		_, err := c.Mutex(l.key).Lock(ctx)
 		l.wantErr(err, leasehold.ErrUnknown, context.DeadlineExceeded)
-		// It is the end of ctx that ends the silence: a try alone would last five seconds.
+		// The end of ctx ends the wait: a try alone would last five seconds.
 		if got := time.Since(start); got > 4*time.Second {
 			l.Errorf("returned %v after the start", got)
 		}

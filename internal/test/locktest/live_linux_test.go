@@ -75,7 +75,7 @@ func TestLive_L5_StoreThatHangsLosesByTheLocalDeadline(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	onLives(t, func(l *lab, s realStore) {
-		// It is renewed so often that no pause of a busy machine ends it before.
+		// It is renewed so often that no pause of a busy machine makes it expire before.
 		a, _ := l.client(leasehold.WithTTL(8*time.Second), leasehold.WithRenewFraction(0.02), leasehold.WithReleaseTimeout(time.Second))
 		b, _ := l.client()
 		lease := l.lock(a)

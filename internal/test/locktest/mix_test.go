@@ -26,7 +26,7 @@ type Mix struct {
 	Fail func(error)       // called with an outcome that must never occur
 }
 
-// contender is one of them.
+// contender is a contender of a Mix.
 type contender struct {
 	*Mix
 	owner string
@@ -66,7 +66,7 @@ func (c *contender) moment() time.Duration {
 
 // hold takes a lock, reports sightings while it holds it, and releases it.
 func (c *contender) hold(ctx context.Context, s side, see Sighting) {
-	if rand.IntN(10) == 0 { // the caller goes away, in its wait or with the lock in its hands
+	if rand.IntN(10) == 0 { // the caller gives up, while it waits or holds the lock
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, rand.N(20*time.Millisecond))
 		defer cancel()

@@ -41,8 +41,8 @@ var (
 	errDead = fmt.Errorf("%w: the process is dead", driver.ErrUnavailable)
 )
 
-// as returns the driver with as many faces as the store has. All stores of the
-// project have all of them.
+// as returns the driver with the optional interfaces of the store. All stores of the project have
+// all of them.
 func (m *mortal) as() driver.Driver {
 	if w, ok := m.Driver.(face); ok {
 		return &whole{m, w}
@@ -110,7 +110,7 @@ func (m *mortal) begin() bool {
 	return true
 }
 
-// end is the end of a call that begin has counted.
+// end ends a call that begin has counted.
 func (m *mortal) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,7 +163,7 @@ func (m *mortal) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 
 func (m *mortal) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	if !m.begin() {
-		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrInvalid, errDead) // asking again is of no use
+		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrInvalid, errDead) // a retry is pointless
 	}
 	time.Sleep(m.lag)
 	reply, err := m.Driver.Release(ctx, ref)

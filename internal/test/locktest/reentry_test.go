@@ -60,8 +60,8 @@ var strangers = row{"K3_StrangersExcludeEachOther", func(l *lab) {
 	l.release(again)
 }}
 
-// unwind releases from the last to the first and checks that a stranger comes
-// in only after that.
+// unwind releases the leases in the opposite order and checks that a stranger gets the lock only
+// after that.
 func (l *lab) unwind(stranger *leasehold.Client, leases []*leasehold.Lease) {
 	l.Helper()
 	for i, lease := range slices.Backward(leases) {

@@ -11,15 +11,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// refusal is something that must be refused, with an error of a type, whether
-// the lock is free or in use.
+// refusal is a call that must be refused, with an error of a type, whether the lock is free or
+// held.
 type refusal struct {
 	name string
 	want error
 	ask  func(ctx context.Context, c *leasehold.Client, key string) error
 }
 
-// tooMany places are a negative number where an int has 32 bits.
+// tooMany is a number of places that is negative if an int has 32 bits.
 var tooMany int64 = math.MaxInt32 + 1
 
 var refusals = []refusal{

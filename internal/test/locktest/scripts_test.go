@@ -26,8 +26,7 @@ func scripts(store *teststore.Redis) Store {
 	return Store{
 		Open:  func(testing.TB) driver.Driver { return store.Join() },
 		Flush: store.Flush,
-		// The fencing counters and records end by themselves, an hour after the last thing
-		// that they remember.
+		// The fencing counters and records expire an hour after the last time that they store.
 		Ends: func(tb testing.TB) {
 			time.Sleep(time.Hour + 2*time.Minute)
 			for key := range store.Keys() {
@@ -69,7 +68,7 @@ func TestScripts_W3_ListeningStartsAgainAfterACut(t *testing.T) {
 		}
 		server.Mute(false)
 		time.Sleep(patience) // until it has subscribed again
-		// By looking it would take the most of a second.
+		// A request that polls would take most of a second.
 		if got := wait(func() {}); got > 300*time.Millisecond {
 			l.Errorf("subscribed again: waited %v", got)
 		}
@@ -105,7 +104,7 @@ func TestScripts_W4_CommandsOfWaitersAreFew(t *testing.T) {
 
 func TestScripts_R1_ScriptFlushIsNotNoticed(t *testing.T) {
 	onScripts(t, func(l *lab, server *teststore.Redis) {
-		// Renewed as often as if it lived for a second.
+		// It is renewed as often as a lease of a second.
 		a, _ := l.client(leasehold.WithTTL(30*time.Second), leasehold.WithRenewFraction(0.01))
 		b, _ := l.client()
 		first := l.lock(a)

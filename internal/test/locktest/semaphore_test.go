@@ -98,7 +98,7 @@ var semaphoreRows = []row{
 		l.await(context.Background(), places(1, 5), b, "one", got)
 		l.must(a.Semaphore(l.key, 5).Resize(context.Background(), 2))
 		for range cap(got) {
-			// A waiter that is dropped learns it when it asks, as the first of its client.
+			// A waiter that is dropped notices when it asks, as the first waiter of its client.
 			o := l.receive(got, window+slack)
 			if o.name == "many" {
 				l.wantErr(o.err, leasehold.ErrMismatch)

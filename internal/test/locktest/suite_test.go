@@ -35,7 +35,7 @@ type Store struct {
 	Flush func()
 	// Ends checks that the records which remain after all leases and waits expire; it may be nil.
 	Ends func(tb testing.TB)
-	// real is true of a store in real time, for which no bound below a minute holds.
+	// real is set if the store runs in real time: then no bound below a minute holds.
 	real bool
 }
 
@@ -98,20 +98,20 @@ func nothingLeft(tb testing.TB, s Store) {
 	}
 }
 
-// lab is where one case is played.
+// lab is the environment of one case.
 type lab struct {
 	testing.TB
 	store Store
 	key   string
 }
 
-// on is the lab of another key.
+// on returns the lab of another key.
 func (l *lab) on(name string) *lab { return &lab{TB: l.TB, store: l.store, key: l.key + "/" + name} }
 
 // life is the time to live of leases that expire in a case.
 const life = time.Second
 
-// kept is the time to live of leases that a case needs renewed.
+// kept is the time to live of leases that are renewed in a case.
 const kept = 3 * life
 
 // patience bounds steps without a bound of their own, such as the start of a wait. In real time a
@@ -156,7 +156,7 @@ func (l *lab) lock(c *leasehold.Client, opts ...leasehold.Option) *leasehold.Lea
 	return l.enter(mutex, c, opts...)
 }
 
-// enter is lock for any kind.
+// enter is lock for any kind of lock.
 func (l *lab) enter(u use, c *leasehold.Client, opts ...leasehold.Option) *leasehold.Lease {
 	l.Helper()
 	lease, err := u(c, l.key, append(opts, leasehold.WithMaxWait(patience))...).lock(context.Background())

@@ -32,7 +32,7 @@ var waitRows = slices.Concat(
 		l.parted(k, k.ask.with(leasehold.WithMaxWait(2*life)), 2*life+slack, func(func(), *mortal) {})
 	}),
 	each("W5_HeadThatDiesLetsInWhomItKeptOut", parting, func(l *lab, k kind) {
-		// The next look of the rival calls the head, which has its window to come.
+		// The next poll of the rival calls the head, which then has its whole window.
 		l.parted(k, k.ask, 2*window+2*slack, func(_ func(), m *mortal) { m.die() })
 	}),
 	each("W3_WaitsEndWithoutAnyHint", kinds, deaf),
@@ -65,7 +65,7 @@ var waitRows = slices.Concat(
 	}),
 )
 
-// wantQueue waits until so many wait.
+// wantQueue waits until the given number of waiters are queued.
 func (l *lab) wantQueue(c *leasehold.Client, n int) {
 	l.Helper()
 	var got int
@@ -284,8 +284,8 @@ func Listening(c *leasehold.Client, key string) int {
 	return n
 }
 
-// oneStrategy is W12: goroutines that share a strategy ask as often as one
-// alone would, also when they wait for a second time.
+// oneStrategy is W12: goroutines that share a strategy ask at the same intervals as a single
+// goroutine, also in their second wait.
 func oneStrategy(l *lab, k kind) {
 	const goroutines = 64
 	// Asked at 0, 5, 55 and 555 ms.

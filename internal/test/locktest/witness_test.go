@@ -32,8 +32,8 @@ type party struct {
 	token      int64
 }
 
-// belief is the time through which a party held the lock without a doubt: it
-// did when it was seen first, and when it was seen last.
+// belief is the time through which a party certainly held the lock: from its first sighting to
+// its last.
 type belief struct {
 	party
 	weight, limit int

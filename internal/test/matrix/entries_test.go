@@ -42,7 +42,7 @@ func (e *entry) name() string {
 	return e.of[0] + ", " + e.situation
 }
 
-// ignores reports whether an entry cannot meet with a fault: there is no context to end.
+// ignores reports whether an entry cannot meet a fault, because there is no context to end.
 func (e *entry) ignores(f *fault) bool {
 	return e.blind && strings.HasPrefix(f.name, "context ended")
 }

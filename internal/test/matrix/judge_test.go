@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// life is how long a lease is believed in.
+// life is the time for which a client relies on a lease.
 var life = timing.Life(ttl, drift)
 
 const key = "k"
@@ -177,7 +177,7 @@ func (c *cast) has(b *belief) bool {
 	return slices.Contains(c.live, b)
 }
 
-// lying reports whether a lease may be believed in that the store forgot.
+// lying reports whether a client may still rely on a lease that the store forgot.
 func (c *cast) lying() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +238,7 @@ func (c *cast) ids() (ids []string) {
 	return ids
 }
 
-// call is how a play is disturbed.
+// disturbance describes the disturbance of a call.
 type disturbance struct {
 	fate   fate
 	at     int
@@ -286,7 +286,7 @@ func (c *cast) disturbed() bool {
 	return c.met > 0
 }
 
-// act is play in a world, in its time.
+// act plays a play in a world, in the world's time.
 func act(w *world, e *entry, d disturbance) *cast {
 	c := &cast{world: w, d: d}
 	for i, p := range []**leasehold.Client{&c.a, &c.b} {
@@ -377,8 +377,8 @@ const goodbye = 2200 * time.Millisecond
 // client sends at once are done by then.
 const moment = 10 * time.Millisecond
 
-// mild reports whether a disturbance costs no lease: one message meets with it, or the store
-// is away for less than a lease, after it has been granted.
+// mild reports whether a disturbance costs no lease: only one message meets it, or it is an
+// absence of the store that is shorter than a lease and begins after the grant.
 func mild(d disturbance) bool {
 	return d.later || slices.Contains([]fate{lost, unanswered, late, doubled, slow, stuck, killed, cutAnswer}, d.fate) && d.lasts == 0 && d.then == arrives && !d.closes
 }
@@ -491,7 +491,7 @@ func (c *cast) judge(e *entry, d disturbance, err error, took time.Duration, old
 // explains reports whether the disturbance is a reason for an error.
 func (c *cast) explains(e *entry, d disturbance, err error) bool {
 	ended := d.before || d.during
-	// A lease may be over that was without its store for as long as it lives.
+	// A lease may be over if it was without its store for as long as it lives.
 	short := c.slack > 0 && !d.long && (d.lasts > 0 || d.lasts2 > 0 || d.fate == restarts) // less is left of the lease than it takes to connect again
 	over := c.lying() || ended || d.closes || e.mayLose || short || d.lasts > d.ttl() || d.fate == frozen || d.fate == onEdge || d.fate == beforeEdge
 	switch {
@@ -501,7 +501,7 @@ func (c *cast) explains(e *entry, d disturbance, err error) bool {
 		return !e.reads // a read-only call changes no state, so its outcome is never unknown
 	case errors.Is(err, leasehold.ErrLost) && over: // and the other locks of several have ended with it
 		return true
-	case d.closes && errors.Is(err, leasehold.ErrClosed): // and the contexts of several locks end with each other
+	case d.closes && errors.Is(err, leasehold.ErrClosed): // and the contexts of several locks end together
 		return true
 	case errors.Is(err, errPatience), errors.Is(err, leasehold.ErrContextEnded):
 		return ended

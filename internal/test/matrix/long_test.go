@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// How long leases may last, and for how long a store that has lost something is forgiven:
-// as long as the longest lease, and some more.
+// The longest leases, and the time for which losses are excused after a store has lost data: as
+// long as the longest lease, and some more.
 const (
 	longest  = 10 * time.Minute
 	forgiven = longest + 2*time.Minute
@@ -55,7 +55,7 @@ func TestLong_DaysOfLossesAndRestarts(t *testing.T) {
 	}
 }
 
-// client is one of two.
+// client is one of the two clients.
 type client struct {
 	*cast
 	c         *leasehold.Client

@@ -78,8 +78,8 @@ var faults = []fault{
 
 var seed = flag.Uint64("matrix.seed", 1, "which plays are drawn by lot with -short, and what happens in the days of TestLong")
 
-// lot draws the plays of a short run: with the race detector, which makes them some ten
-// times dearer, fewer.
+// lot selects the plays of a short run: fewer with the race detector, which makes them about ten
+// times slower.
 func lot(t *testing.T, w string) func() bool {
 	one := 1
 	switch {
@@ -88,7 +88,7 @@ func lot(t *testing.T, w string) func() bool {
 	case testing.Short() && w != "store":
 		one = 16
 	}
-	if w == "redis quorum" && testing.Short() { // an interpreter at each of three nodes takes its time
+	if w == "redis quorum" && testing.Short() { // each of three nodes runs an interpreter
 		one *= 4
 	}
 	if one > 1 {

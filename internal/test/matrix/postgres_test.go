@@ -27,7 +27,7 @@ import (
 
 var only = flag.String("matrix.play", "", "of the plays on PostgreSQL, only those whose name has this text")
 
-// How many plays there are at a time, and of how many one is drawn.
+// The number of plays at a time, and the number of plays of which one is drawn.
 const (
 	atOnce = 100
 	oneOf  = 3

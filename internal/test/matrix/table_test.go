@@ -77,8 +77,8 @@ var resources = map[string][]string{
 	"postgresdriver.Pin": {"TestPin_WhoeverIsLateChangesNothing", "TestPin_KeepsTheLockAlthoughTheLeaseRunsOut", "TestPin_KeepsTheLockAfterItsReleaseAndBreak"},
 }
 
-// elsewhere are the tests of faults that no bubble can have, and of faults that need a
-// server of a kind.
+// elsewhere are the tests of faults that are impossible in a bubble, and of faults that need a
+// certain kind of server.
 var elsewhere = map[string][]string{
 	"store forgets":        {"TestExplore_OrdersOfMessages", "TestChaos_OnAServerThatForgets", "TestChaos_OnAQuorum"},
 	"store comes back old": {"TestTokens_P4_RiseOnAServerThatComesBackWithOldData"},
@@ -91,7 +91,7 @@ var elsewhere = map[string][]string{
 	},
 }
 
-// row is one of the table, by setting.
+// row is a row of the table, by setting.
 func rows(letters []setting, t *strings.Builder) {
 	played := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
 		return !slices.ContainsFunc(letters, func(s setting) bool {

@@ -54,7 +54,7 @@ func (w *wire) stop() {
 	w.running.Wait()
 }
 
-// has takes charge of a connection, and reports false if it is over.
+// has adds a connection, and reports false if the wire has been stopped.
 func (w *wire) has(c net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -301,13 +301,12 @@ func (l *line) meet(req request) bool {
 	return l.give(l.asks(req))
 }
 
-// lasting reports whether the fault is one of the way, which all of a connection meets
-// with.
+// lasting reports whether a fault affects the whole connection and not one message.
 func (w *weather) lasting() bool {
 	return slices.Contains([]fate{refused, noDial, gateway, gatewayAfter, frozen}, w.still())
 }
 
-// still returns the fault that lasts.
+// still returns the lasting fault.
 func (w *weather) still() fate {
 	w.mu.Lock()
 	defer w.mu.Unlock()

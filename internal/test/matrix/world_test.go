@@ -121,7 +121,7 @@ func (w *weather) cannotDial() bool {
 	return w.fate == noDial && !w.fixed && time.Now().Before(w.until)
 }
 
-// jitter varies without chance.
+// jitter returns varying delays that are the same in every run.
 func (w *weather) jitter() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +190,7 @@ func (d *dial) behind() time.Duration {
 	return d.latest.Sub(now)
 }
 
-// table is a shelf of rows, as PostgreSQL has them: the rule is that of internal/room.
+// table is a shelf of rows, like a PostgreSQL table: it uses the rule of internal/room.
 type table struct {
 	*teststore.Table
 	*dial
@@ -373,8 +373,8 @@ type world struct {
 	urls    [2]http.RoundTripper // of the replicas of a service
 	raw     http.RoundTripper    // to both, under the weather
 	skies   []*sky               // of the clients of the library
-	aim     func()               // has the next request go to the replica that suffers; nil if both do
-	shut    func()               // has the first replica be shut down; nil if the client is closed instead
+	aim     func()               // sends the next request to the replica with faults; nil if both have them
+	shut    func()               // shuts the first replica down; nil if the client is closed instead
 	stop    func()
 	dials   bool // connections last, and only new connections need descriptors
 	behind  bool // faults are on the way from a service to its store
@@ -456,7 +456,7 @@ func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.D
 		}
 		w.drivers[i] = q
 	}
-	// It is set up: nodes that are new serve only when all of them have answered once.
+	// Set up the quorum: new nodes serve only when all of them have answered once.
 	req := driver.Request{Key: "first", ID: "first", TTL: time.Second}
 	if reply, err := w.drivers[1].Acquire(t.Context(), req); err != nil || reply.State != driver.Granted {
 		t.Fatal(reply, err)
@@ -476,7 +476,7 @@ func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.D
 // client to the services.
 func onService(t *testing.T) *world { return services(t, tables(), false) }
 
-// onPage is the same, where the services have a page for people.
+// onPage is onService whose services have a page for people.
 func onPage(t *testing.T) *world {
 	return services(t, tables(), false, server.WithPage(server.PageFull))
 }
@@ -484,13 +484,12 @@ func onPage(t *testing.T) *world {
 // behindService is onService with faults between the services and their store.
 func behindService(t *testing.T) *world { return services(t, tables(), true) }
 
-// behindPage is the same, where the services have a page for people.
+// behindPage is behindService whose services have a page for people.
 func behindPage(t *testing.T) *world {
 	return services(t, tables(), true, server.WithPage(server.PageFull))
 }
 
-// onRedisService and behindRedisService are onService and behindService where the store is
-// Redis.
+// onRedisService and behindRedisService are onService and behindService with Redis as the store.
 func onRedisService(t *testing.T) *world     { return services(t, keyspaces(), false) }
 func behindRedisService(t *testing.T) *world { return services(t, keyspaces(), true) }
 
@@ -722,7 +721,7 @@ func (k *keptBack) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// attention is how long a stream is listened to.
+// attention is how long a stream is read.
 const attention = 3 * time.Second
 
 // streamed is the body of a stream, which ends when it is closed.

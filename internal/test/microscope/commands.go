@@ -22,7 +22,7 @@ const (
 type command struct {
 	// least is the smallest number of words.
 	least int
-	// needs is the type that the key has to have if it is there, empty for any.
+	// needs is the type that the key must have if it exists, empty for any.
 	needs string
 	// keyless commands have no key.
 	keyless bool
@@ -103,10 +103,10 @@ func (s *Server) do(words []string) (reply any, changed bool) {
 	return reply, !before.Same(s.Keys)
 }
 
-// Same reports whether two keyspaces hold the same.
+// Same reports whether two keyspaces have the same content.
 func (k Keys) Same(other Keys) bool { return maps.EqualFunc(k, other, Value.Same) }
 
-// Same reports whether two values are the same and end together.
+// Same reports whether two values have the same content and end together.
 func (v Value) Same(o Value) bool {
 	if v.At != o.At || v.Type() != o.Type() || v.Text != nil && *v.Text != *o.Text {
 		return false
@@ -114,7 +114,7 @@ func (v Value) Same(o Value) bool {
 	return maps.Equal(v.Hash, o.Hash) && slices.Equal(v.Sorted, o.Sorted)
 }
 
-// put keeps a value, or removes one that has become empty, as the server does.
+// put stores a value, or removes the key if the value has become empty, as the server does.
 func (s *Server) put(key string, v Value) {
 	if v.Text == nil && !v.List && len(v.Hash) == 0 && len(v.Sorted) == 0 {
 		delete(s.Keys, key)

@@ -19,8 +19,8 @@ import (
 
 // Server is a keyspace and an interpreter. It is for one goroutine.
 type Server struct {
-	// Now is the wall clock in µs. A key that ends is there while the clock says the
-	// millisecond of its end, and for a script until the script ends.
+	// Now is the wall clock in µs. A key that ends exists through the millisecond of its end, and
+	// for a script until the script ends.
 	Now int64
 	// Keys is the data. A value is replaced when it changes, never changed in place, so that a
 	// shallow copy is a snapshot of the whole.
@@ -47,7 +47,7 @@ type Server struct {
 // Keys are values by name.
 type Keys map[string]Value
 
-// Clone is a picture of the keys.
+// Clone returns a snapshot of the keys.
 func (k Keys) Clone() Keys { return maps.Clone(k) }
 
 // Value is the content of a key, and the time when it ends.
@@ -99,7 +99,7 @@ type Call struct {
 	Changed Keys
 }
 
-// Message is one that was published.
+// Message is a published message.
 type Message struct{ Channel, Text string }
 
 // Error is an error reply.

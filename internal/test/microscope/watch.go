@@ -20,7 +20,7 @@ func (s *Server) watch(text string, chunk []ast.Stmt) []string {
 	return w.words
 }
 
-// The functions that watch a script, which it does not know.
+// The names of the functions that watch a script, which the script itself does not use.
 const (
 	noteValue = "\x00value" // of one value, which would be another one
 	noteLeft  = "\x00left"  // of the left side of a logical operation

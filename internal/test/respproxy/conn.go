@@ -71,7 +71,7 @@ func (c *conn) forwardRequests() {
 	}
 }
 
-// request deals with one request and reports whether the next one may follow.
+// request handles one request and reports whether the next one may follow.
 func (c *conn) request(f frame) bool {
 	if len(f.elems) > 0 { // otherwise it is an empty line, which has no reply
 		c.learnName(f.elems)

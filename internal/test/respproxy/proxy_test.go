@@ -324,7 +324,7 @@ func (c *rawConn) expect(want string) {
 	}
 }
 
-// expectSilence gives an answer that should not come some time to come.
+// expectSilence waits for a moment and expects no answer in it.
 func (c *rawConn) expectSilence() {
 	c.t.Helper()
 	line, err := c.read(50 * time.Millisecond)
