@@ -18,14 +18,13 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-// acquireCall is an acquire under way. Thousands of them wait at a time, each on the
-// stack of its request: what they know is here and not there, so that the stack
-// of one that waits is small enough to be halved.
+// acquireCall is the state of an acquire. It is on the heap because thousands of acquires wait
+// at a time, and the stack of each is halved if it is small enough.
 type acquireCall struct {
 	s      *Server
 	x      *Exchange
 	r      *http.Request
-	client client        // who asks
+	client client
 	until  client        // the same, until the end of the wait
 	terms  session.Terms // of its wait
 	share  share
@@ -33,18 +32,17 @@ type acquireCall struct {
 	end    time.Time     // of the wait
 	stop   func()        // ends until
 	ticket time.Duration // how long the place is kept after the answer
-	keeps  bool          // that was asked for, so that it is kept for a client that has gone, too
-	notify string        // where the client hears hints by itself
+	keeps  bool          // the place is kept for a client that has gone, too, since ticketMs was given
+	notify string        // the address at which the client itself receives hints
 	waited bool
 	asked  bool // the store may have done something
 	oneWay bool // the client may have closed its side, and reads the answer
 
-	got session.Answer // what the store said last
-	// repeated tells that the store left a request unanswered.
-	repeated bool
+	got      session.Answer // the last answer of the store
+	repeated bool           // the store left a request unanswered
 }
 
-// errVanished ends the wait of a client that has gone: nobody is answered.
+// errVanished ends a request whose client has gone. No answer is sent.
 var errVanished = errors.New("the client has gone")
 
 // acquire takes a lock, or a place in its queue.
@@ -79,7 +77,7 @@ func (s *Server) acquire(w *answer, r *http.Request) error {
 	return err
 }
 
-// gone reports whether nobody reads the answer.
+// gone reports whether the client has gone, so that no answer would be read.
 func (a *acquireCall) gone(r *http.Request) bool {
 	if a.oneWay && r.Context().Err() != nil {
 		return !connOf(r.Context()).closing()
@@ -87,7 +85,7 @@ func (a *acquireCall) gone(r *http.Request) bool {
 	return a.client.Err() != nil
 }
 
-// answer tells the client what the store said.
+// answer sends the store's answer to the client.
 func (a *acquireCall) answer(w *answer, r *http.Request) error {
 	a.s.watchers.nudge(a.req.Key)
 	a.s.trail.acquired(a.x, &a.req, &a.got.Reply, time.Now())
@@ -121,7 +119,7 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 	if b.LeaseID == "" {
 		b.LeaseID = rand.Text()
 	}
-	if !b.Reentrant { // where the owner is an identity it has to be given
+	if !b.Reentrant { // the owner of a reentrant lease is an identity, and must be given
 		b.Owner = cmp.Or(b.Owner, x.Client())
 	}
 	x.LeaseID = b.LeaseID
@@ -168,8 +166,8 @@ func (a *acquireCall) take() error {
 	return a.wait()
 }
 
-// askOnce asks for the lock, and for a place in the queue if that was asked for,
-// which counts as a request that waits.
+// askOnce asks the store once, and for a place in the queue if the client wants one. The place
+// counts as a request that waits.
 func (a *acquireCall) askOnce() error {
 	of := leaseKey{a.req.Key, a.req.ID}
 	if a.req.TicketTTL = a.ticket; a.ticket > 0 {
@@ -184,7 +182,7 @@ func (a *acquireCall) askOnce() error {
 	return err
 }
 
-// heard takes note of what the store has said.
+// heard stores the answer of the store.
 func (a *acquireCall) heard(got session.Answer, err error) error {
 	a.asked = a.asked || got.Unanswered || err == nil
 	a.repeated = a.repeated || got.Unanswered
@@ -213,8 +211,8 @@ func (a *acquireCall) wait() error {
 	return a.served(w, w.Wait(&a.until, &a.got, nil))
 }
 
-// boundWait has the wait end when its time is up, the service is about to end, or the client
-// has lost its right.
+// boundWait ends the wait when its time is up, the service drains, or the client has lost its
+// right.
 func (a *acquireCall) boundWait() {
 	ctx, cancel := context.WithDeadline(a.client.Context, a.end)
 	detach := context.AfterFunc(a.s.serving, cancel)
@@ -227,13 +225,13 @@ func (a *acquireCall) boundWait() {
 	}
 }
 
-// served takes note of what came of a wait.
+// served handles the result of a wait.
 func (a *acquireCall) served(w *session.Waiter, err error) error {
 	a.repeated = a.repeated || a.got.Unanswered
 	a.s.contention.hear(a.req.Key, &a.got.Reply)
 	if over := (*session.Unserved)(nil); errors.As(err, &over) {
 		if err = a.giveUp(w, over.Failed); errors.Is(err, driver.ErrUnavailable) {
-			err = fmt.Errorf("%w: %w", session.ErrUnknown, timing.Uncertain(err)) // the place is left, or the lock was handed over
+			err = fmt.Errorf("%w: %w", session.ErrUnknown, timing.Uncertain(err)) // the place may remain, or the lock may be handed over
 		}
 	}
 	return err
@@ -242,10 +240,9 @@ func (a *acquireCall) served(w *session.Waiter, err error) error {
 // queue asks for the lock, and for a place in the queue.
 func (a *acquireCall) queue(w *session.Waiter) error { return a.heard(w.Queue(&a.client)) }
 
-// giveUp ends a wait. The place is kept for as long as was asked for, and as long
-// as another request waits for the same lease. Somebody who has been granted the
-// lock at the last moment is told so. failed is why the store has not said anything of
-// late, if it has not.
+// giveUp ends a wait. The place is kept for as long as the client asked for, and while another
+// request waits for the same lease. If the lock was granted at the last moment, the answer is
+// that grant. failed is the store's error, or nil if its last request succeeded.
 func (a *acquireCall) giveUp(w *session.Waiter, failed error) error {
 	switch {
 	case a.client.Err() != nil:
@@ -278,8 +275,7 @@ func (a *acquireCall) giveUp(w *session.Waiter, failed error) error {
 	return err
 }
 
-// leave gives the place in the queue up, and a lock that was handed over at
-// the last moment.
+// leave gives up the place in the queue, or the lock if it was handed over at the last moment.
 func (a *acquireCall) leave() (err error) {
 	ref := driver.Ref{Key: a.req.Key, ID: a.req.ID, Visit: a.req.Visit}
 	a.got.Reply, err = a.s.verbs.Release(a.s.timeouts.begin(a.client.Context, time.Now()), ref)
@@ -290,8 +286,8 @@ func (a *acquireCall) leave() (err error) {
 	return err
 }
 
-// abandon gives up what a client that has gone has got, or keeps its place in the
-// queue for as long as it said.
+// abandon gives up the lease or place of a client that has gone, unless the client asked to
+// keep the place.
 func (a *acquireCall) abandon() {
 	if !a.asked {
 		return
@@ -306,13 +302,13 @@ func (a *acquireCall) abandon() {
 	a.share.abandon(kept, a.notify)
 }
 
-// count has a place that outlasts its wait count as a request that waits, in the
-// room that this one has left.
+// count counts a place that outlasts its wait as a request that waits. It replaces this request
+// in the quota.
 func (a *acquireCall) count() {
-	_ = a.s.places.enter(a.x.Client(), leaseKey{a.req.Key, a.req.ID}, a.ticket) // another took the room: this one is there already
+	_ = a.s.places.enter(a.x.Client(), leaseKey{a.req.Key, a.req.ID}, a.ticket) // the quota may be used up again, but the place exists already
 }
 
-// grant tells the client that it has the lock.
+// grant answers that the client has the lock.
 func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 	status := http.StatusCreated
 	if a.got.Replayed {
@@ -328,7 +324,7 @@ func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 	reply(w, status, l)
 }
 
-// queued tells the client its place, and when to ask again so that it is kept.
+// queued answers with the place in the queue, and when to ask again so that it is kept.
 // A client that has waited asks again at once.
 func (a *acquireCall) queued(w *answer, l *wire.Lease) {
 	after := time.Duration(0)

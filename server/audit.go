@@ -11,11 +11,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/audit"
 )
 
-// WithAuditLog has the service write to w who held which lock, when, and why it ended: a
-// line of JSON for each lease that it grants, and for the end of each, by one call of
-// Write at a time. Requests wait for that call: w must be quick, as a file is. A line that
-// cannot be written is lost, and the log tells so once. Default: none, which costs
-// nothing. Operations are not in it.
+// WithAuditLog sets the writer of the audit log: a line of JSON for each lease that the service
+// grants, and for the end of each, with client, time and reason. Write is called by one request
+// at a time. Requests wait for that call: w must be quick, as a file is. A line that cannot be
+// written is lost, and the first failure is logged. Default: no audit log. Operations are not
+// in it.
 //
 // A lease that has not been renewed through this service for its TTL has "expired" there,
 // though another replica may have kept it.
@@ -35,17 +35,18 @@ const (
 	expireEvery = time.Second
 )
 
-// trail follows leases to their end, for the audit log. A nil trail does nothing.
+// trail follows leases to their end, for the audit log. The methods of a nil trail return at
+// once.
 //
-// The answers of the store about one lease come by several requests, and are noted in any
-// order. So a renewal, a release and a break name the lease before the store is asked. Until
-// they are answered the trail keeps its entry of the lease, with the end if that was noted.
+// Several requests receive answers of the store about one lease, and note them in any order. So
+// a renewal, a release and a break name the lease before they ask the store. Until they are
+// answered the trail keeps its entry of the lease, with the end if that was noted.
 type trail struct {
 	log *audit.Log
 
 	mu       sync.Mutex
 	all      map[leaseKey]*followed
-	followed int // how many of them are, and not only asked about
+	followed int // the number of entries with kept
 }
 
 // followed is a lease, or a place in the queue that may become one. The trail's mu guards
@@ -57,15 +58,15 @@ type followed struct {
 	until time.Time
 
 	asked  int  // requests about it that have not been answered
-	kept   bool // its end is waited for
-	ended  bool // and has been told, or there is none to tell
+	kept   bool // it is followed to its end
+	ended  bool // its end was written, or is not to be written
 	ending ending
-	// unclaimed is why it was broken, by whom the request tells that has done it: if none
-	// under way has, nobody knows here.
+	// unclaimed is the reason of a break that a renewal or release has noticed. The request that
+	// broke the lease adds the client; if none under way did, the client is unknown here.
 	unclaimed *string
 }
 
-// ending is when requests under way first asked for what would end a lease.
+// ending holds the times of the first release and the first break of a lease that are under way.
 type ending struct {
 	released, broken time.Time
 }
@@ -84,8 +85,8 @@ func (s *Server) newTrail() *trail {
 	return &trail{log: audit.New(s.cfg.audit, failed), all: make(map[leaseKey]*followed)}
 }
 
-// ask tells that the store is about to be asked about a lease, and what that may do to it.
-// The caller passes what it returns to the note of the answer, and then to answered.
+// ask notes that a request is about to ask the store about a lease, and whether it may end the
+// lease. The caller passes the result to renewed, released or broken, and then to answered.
 func (t *trail) ask(key, id string, may ending) *followed {
 	if t == nil {
 		return nil
@@ -104,7 +105,7 @@ func (t *trail) ask(key, id string, may ending) *followed {
 	return f
 }
 
-// answered tells that a request is over.
+// answered notes the end of a request.
 func (t *trail) answered(f *followed) {
 	if f == nil {
 		return
@@ -124,7 +125,7 @@ func (t *trail) answered(f *followed) {
 	}
 }
 
-// acquired takes note of the answer to an acquire.
+// acquired notes the answer to an acquire.
 func (t *trail) acquired(x *Exchange, req *driver.Request, got *driver.Reply, now time.Time) {
 	if t == nil || got.State != driver.Granted && got.State != driver.Queued {
 		return
@@ -145,7 +146,7 @@ func (t *trail) acquired(x *Exchange, req *driver.Request, got *driver.Reply, no
 		if req.Limit > 0 {
 			f.line.Limit, f.line.Weight = req.Limit, max(req.Weight, 1)
 		}
-		if got.State == driver.Granted && got.Replayed { // another replica, or this one before its start, has told
+		if got.State == driver.Granted && got.Replayed { // the grant was written by another replica, or before a restart
 			f.since = now
 		}
 	}
@@ -191,7 +192,7 @@ func (t *trail) drop(f *followed) {
 	delete(t.all, leaseKey{f.line.Key, f.line.Lease})
 }
 
-// renewed takes note of the answer to a renewal.
+// renewed notes the answer to a renewal.
 func (t *trail) renewed(f *followed, ref *driver.Ref, got *driver.Reply, now time.Time) {
 	if f == nil {
 		return
@@ -201,7 +202,7 @@ func (t *trail) renewed(f *followed, ref *driver.Ref, got *driver.Reply, now tim
 	switch {
 	case f.ended:
 	case got.State == driver.Granted:
-		if !f.kept { // it was granted by way of another replica, which has told
+		if !f.kept { // the grant was written by another replica
 			f.since = now
 		}
 		t.holds(f, got.Token, ref.TTL, now)
@@ -213,7 +214,7 @@ func (t *trail) renewed(f *followed, ref *driver.Ref, got *driver.Reply, now tim
 	}
 }
 
-// released takes note of the answer to a release.
+// released notes the answer to a release.
 func (t *trail) released(f *followed, got *driver.Reply, now time.Time) {
 	if f == nil {
 		return
@@ -231,7 +232,7 @@ func (t *trail) released(f *followed, got *driver.Reply, now time.Time) {
 	}
 }
 
-// broken takes note of a break.
+// broken notes the answer to a break.
 func (t *trail) broken(f *followed, by, why string, state driver.State) {
 	if f == nil {
 		return
@@ -247,8 +248,8 @@ func (t *trail) broken(f *followed, by, why string, state driver.State) {
 	}
 }
 
-// gone ends a lease that the store no longer has. If nothing is known of it, its end has
-// been told, or is told by a request under way or another replica. The caller holds mu.
+// gone ends a lease that the store no longer has. If the lease is not followed, its end has been
+// written, or another request or replica writes it. The caller holds mu.
 func (t *trail) gone(f *followed, got *driver.Reply, now time.Time) {
 	switch under := f.ending; {
 	case !f.kept:
@@ -268,7 +269,7 @@ func (t *trail) gone(f *followed, got *driver.Reply, now time.Time) {
 
 // end writes that a lease has ended. The caller holds mu.
 func (t *trail) end(f *followed, reason, by, detail string, at time.Time) {
-	if at.Before(f.since) { // it was granted after that was asked for
+	if at.Before(f.since) { // the request that ended it began before the grant
 		at = f.since
 	}
 	line := f.line
@@ -294,7 +295,8 @@ func (t *trail) follow(over <-chan struct{}) {
 	}
 }
 
-// expire leaves out leases that a request is about: its answer says more.
+// expire writes the ends of leases whose time is up. It leaves out leases with a request under
+// way, whose answer has the exact reason.
 func (t *trail) expire(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,27 +22,25 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
-// Exchange is one request and its answer, as the parts of the chain that are
-// not about locks see it.
+// Exchange is one request and its answer, for the parts of the chain that do not depend on
+// locks.
 type Exchange struct {
 	// Route is nil if there is none for the request.
 	Route *Route
 	// Principal is set by authentication, and never nil afterwards.
 	Principal auth.Principal
-	// Name is that of the lock, empty if the request is about none or several.
+	// Name is the name of the lock, empty if the request is not about one lock.
 	Name    string
 	LeaseID string
-	// Trace is the id of the W3C trace context that the request came with, or
-	// one of its own: the answer has it as X-Request-Id. A Tracer may set it.
+	// Trace is the id of the W3C trace context of the request, or else a new id. The answer has
+	// it as X-Request-Id. A Tracer may set it.
 	Trace string
 
 	Started time.Time
-	// Status and Bytes are those of the answer; Status is 0 if the client had
-	// gone before.
+	// Status and Bytes describe the answer; Status is 0 if the client had gone before.
 	Status int
 	Bytes  int64
-	// Cause is the problem that was answered, nil for none, and Err what it
-	// came from, for the log.
+	// Cause is the problem that was answered, or nil, and Err the error behind it, for the log.
 	Cause *Cause
 	Err   error
 
@@ -50,11 +48,10 @@ type Exchange struct {
 	host string // the client's address
 }
 
-// Client is who asks: the principal's name, or the address of a client that has
-// none.
+// Client returns the name of the principal, or the address of the client if it has no name.
 func (x *Exchange) Client() string { return cmp.Or(x.Principal.Name(), x.host) }
 
-// Operation is the name of the route's, "none" without a route.
+// Operation returns the name of the route's operation, "none" without a route.
 func (x *Exchange) Operation() string {
 	if x.Route == nil {
 		return "none"
@@ -62,9 +59,8 @@ func (x *Exchange) Operation() string {
 	return x.Route.Operation
 }
 
-// answer is what the chain makes for a request, in one piece: what is known of the
-// exchange, and the response that takes note of what is answered. Whoever is told
-// of an exchange may keep it, so that none is used again.
+// answer is the state of the chain for one request: the exchange, and a response that records
+// the answer in it. It is not reused, because observers may keep the exchange.
 type answer struct {
 	http.ResponseWriter
 	x      Exchange
@@ -92,10 +88,10 @@ func (w *answer) Write(b []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Observer is told of every exchange when it has ended. It must be quick.
+// Observer is called at the end of every exchange. It must be quick.
 type Observer func(r *http.Request, x *Exchange)
 
-// step is a step of the chain, and what comes behind it.
+// step is a step of the chain, with all steps after it.
 type step func(w *answer, r *http.Request)
 
 // middleware puts a step before the next one.
@@ -104,7 +100,7 @@ type middleware func(next step) step
 // chain puts the steps together that every request passes. The first one is
 // the outermost:
 //
-//	observe       tells the observers: request logs, metrics, traces
+//	observe       calls the observers: request logs, metrics, traces
 //	recover       answers 500 instead of dropping the connection
 //	limit         bounds the body; 503 on a connection that is one too many
 //	origin        refuses what another site makes a browser send
@@ -127,10 +123,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.ask()
 	}
 	if s.isLeaving() {
-		w.Header().Set("Connection", "close") // the client need not lose a request to the end of this one
+		w.Header().Set("Connection", "close") // a request on a connection that is closed later might be lost
 	}
 	a := &answer{ResponseWriter: w}
-	if r.ProtoMajor == 2 { // its streams share a connection that moves on
+	if r.ProtoMajor == 2 { // a connection with several streams is no bound for one of them
 		a.within = s.cfg.writeTimeout
 	}
 	x := &a.x
@@ -149,7 +145,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler(a, r)
 }
 
-// hostOf is the address of a client without the port.
+// hostOf returns the address of a client without the port.
 func hostOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -171,8 +167,8 @@ func (s *Server) serve(w *answer, r *http.Request) {
 	}
 }
 
-// discard reads a body that has no meaning: the deadline that is left otherwise would end a
-// wait.
+// discard reads a body that has no meaning. At its end the read deadline is removed, which would
+// otherwise end a wait.
 func (w *answer) discard(body io.Reader) {
 	if _, err := io.Copy(io.Discard, body); errors.Is(err, os.ErrDeadlineExceeded) {
 		w.failed(errVanished)
@@ -182,12 +178,12 @@ func (w *answer) discard(body io.Reader) {
 // failed answers with the error of a handler.
 func (w *answer) failed(err error) {
 	if errors.Is(err, errVanished) {
-		panic(http.ErrAbortHandler) // or net/http would say 200
+		panic(http.ErrAbortHandler) // net/http would answer 200 otherwise
 	}
 	w.refuse(err)
 }
 
-// nowhere handles what there is no route for.
+// nowhere handles requests without a route.
 func (s *Server) nowhere(w *answer, r *http.Request) error {
 	allowed := s.table.Allowed(r)
 	if len(allowed) == 0 {
@@ -205,7 +201,7 @@ func (s *Server) nowhere(w *answer, r *http.Request) error {
 	return api.NewProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
 }
 
-// observe tells the observers how the request was answered.
+// observe calls the observers after the answer.
 func (s *Server) observe(next step) step {
 	return func(w *answer, r *http.Request) {
 		x := &w.x
@@ -257,14 +253,14 @@ func (s *Server) origin(next step) step {
 	}
 }
 
-// fromPage reports whether a page may have made a browser send a request: browsers
-// tell which, by one field or the other, and programs do not.
+// fromPage reports whether a page may have made a browser send a request: browsers set one of
+// the two fields, and programs do not.
 func fromPage(h http.Header) bool {
 	return header(h, "Origin") != "" || header(h, "Sec-Fetch-Site") != ""
 }
 
-// limit bounds what is read of a body, and for how long, whoever reads it: net/http waits
-// for the body of a request that is refused, too.
+// limit bounds the size of a body, and the time in which it is read. This includes the bodies of
+// requests that are refused, which net/http reads.
 func (s *Server) limit(next step) step {
 	return func(w *answer, r *http.Request) {
 		r = s.limited(w, r)
@@ -283,15 +279,14 @@ func (s *Server) limited(w *answer, r *http.Request) *http.Request {
 		return r
 	}
 	body := &timely{ReadCloser: http.MaxBytesReader(w, r.Body, s.cfg.maxBody), control: http.NewResponseController(w)}
-	_ = body.control.SetReadDeadline(time.Now().Add(s.cfg.bodyTimeout)) // where there is no deadline there is none
+	_ = body.control.SetReadDeadline(time.Now().Add(s.cfg.bodyTimeout)) // ignores connections without deadlines
 	limited := *r
 	limited.Body = body
 	return &limited
 }
 
-// timely is a body that has to arrive within a time. When it has been read to
-// its end there is no deadline any more, since a deadline would look like the
-// end of a client that waits.
+// timely is a body with a read deadline. The deadline is removed at the end of the body, because
+// net/http would otherwise report it as the end of a client that waits.
 type timely struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -305,7 +300,7 @@ func (b *timely) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// authenticate finds out who asks, unless nobody need be known.
+// authenticate sets the principal, if the route needs one.
 func (s *Server) authenticate(next step) step {
 	return func(w *answer, r *http.Request) {
 		x := &w.x
@@ -325,8 +320,8 @@ func (s *Server) authenticate(next step) step {
 	}
 }
 
-// again authenticates a request anew whose answer lasts: its credentials, or rights of its
-// principal, may have been taken away since.
+// again authenticates a request again whose answer takes long: its credentials, or rights of its
+// principal, may have been revoked since.
 func (s *Server) again(x *Exchange, r *http.Request) error {
 	if s.cfg.auth == nil {
 		return nil
@@ -339,7 +334,7 @@ func (s *Server) again(x *Exchange, r *http.Request) error {
 	return nil
 }
 
-// still authenticates a request anew, and compares the rights with those that its route needs.
+// still authenticates a request again, and compares the rights with the verb of its route.
 func (s *Server) still(x *Exchange, r *http.Request) error {
 	err := s.again(x, r)
 	if err == nil && !x.may(x.Route.Verb, x.Name) {
@@ -348,8 +343,8 @@ func (s *Server) still(x *Exchange, r *http.Request) error {
 	return err
 }
 
-// authenticated returns the principal of a request as things are now. Credentials that are
-// another principal's now are refused, since what was begun is not that one's.
+// authenticated returns the present principal of a request. It refuses credentials that belong
+// to another principal now, since the request was begun for the first one.
 func (s *Server) authenticated(r *http.Request, name string) (auth.Principal, error) {
 	p, err := s.cfg.auth.Authenticate(r)
 	if err == nil && p.Name() != name {
@@ -360,8 +355,8 @@ func (s *Server) authenticated(r *http.Request, name string) (auth.Principal, er
 
 var errAnother = errors.New("they are those of another principal now")
 
-// authorize compares the rights of the principal with what the route needs on
-// the lock in its path. Routes about several locks ask by themselves.
+// authorize compares the rights of the principal with the verb of the route, for the lock in the
+// path. Handlers of routes about several locks do that themselves.
 func (s *Server) authorize(next step) step {
 	return func(w *answer, r *http.Request) {
 		if x := &w.x; x.Name != "" && !x.may(x.Route.Verb, x.Name) {
@@ -372,12 +367,12 @@ func (s *Server) authorize(next step) step {
 	}
 }
 
-// forbidden says which right is missing, and nothing about the lock.
+// forbidden returns the problem of a missing right. It reveals nothing about the lock.
 func forbidden(verb auth.Verb) *api.Problem {
 	return api.NewProblem(Forbidden, "the right %q is missing for this name", verb)
 }
 
-// everybody may do everything: there is no authentication.
+// everybody is the principal without authentication. It has all rights.
 type everybody struct{}
 
 func (everybody) Name() string               { return "" }
@@ -388,8 +383,7 @@ func (x *Exchange) may(verb auth.Verb, name string) bool {
 	return verb == auth.Anyone || x.Principal.May(verb, name)
 }
 
-// refuse answers with the problem that err is. What a client need not know
-// about the store is for the log.
+// refuse answers with the problem of err. Details about the store appear only in the log.
 func (w *answer) refuse(err error) {
 	p := api.ProblemOf(err)
 	w.x.Cause, w.x.Err = p.Cause, err
@@ -418,8 +412,8 @@ func writeJSON(w *answer, status int, body any) {
 	}
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // a client that has gone is noticed by the context
+	_, _ = w.Write(append(text, '\n')) // the context ends if the client has gone
 }
 
-// gone reports whether the client has gone, so that nothing need be answered.
+// gone reports whether the client has gone.
 func gone(ctx context.Context) bool { return ctx.Err() != nil }

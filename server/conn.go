@@ -15,27 +15,25 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/sockets"
 )
 
-// confirmWithin is how long after an answer its connection may be reset for the
-// lease to be given back: a client that vanishes at that moment costs the others
-// as much as one of the library's.
+// confirmWithin is the time after an answer in which a reset of its connection makes the service
+// give the lease back. It is the time in which a client of the library confirms a grant.
 const confirmWithin = timing.ConfirmWindow
 
-// conn bounds how long a client may take to read what is sent to it, and finds out
-// whether an answer has been read. The kernel of a client that
-// died with an answer unread, or before it came, resets the connection. A client
-// that has read it goes on to ask, or closes in order.
+// conn bounds the time in which a client reads an answer, and finds out whether it has been
+// read. If a client dies before it reads an answer, its kernel resets the connection. A client
+// that has read the answer sends the next request, or closes the connection in order.
 type conn struct {
 	net.Conn
 	s *Server
 
-	over  bool                  // there were too many already
+	over  bool                  // there were too many connections already
 	asked atomic.Bool           // a request has come
 	watch atomic.Pointer[watch] // nil for none
 	ended atomic.Bool           // the client has closed its side
 	once  sync.Once             // counts it down
 }
 
-// watch is what is to be done if the answer that was just sent is not read.
+// watch holds the functions to call when it turns out whether the last answer was read.
 type watch struct {
 	until      time.Time
 	undo, keep func()
@@ -92,15 +90,15 @@ func (c *conn) Close() error {
 	return err
 }
 
-// ask notes that a request has come, or that none will.
+// ask notes that a request has come, or that the connection ends without one.
 func (c *conn) ask() {
 	if !c.asked.Load() && !c.asked.Swap(true) {
 		c.s.intake.heard(c)
 	}
 }
 
-// linger waits until a reset has come, or cannot come any more. It does not
-// show in what is read: the stream has ended already.
+// linger waits until a reset has come, or no longer matters. It asks for the state of the
+// socket, since a stream that has ended reads the same after a reset.
 func (c *conn) linger() {
 	defer c.Conn.Close()
 	defer c.settle(true)
@@ -117,8 +115,8 @@ func (c *conn) linger() {
 	}
 }
 
-// client is the context of a request, whose Err tells also of a client that has gone
-// unnoticed: what says so may lie behind its request, unread.
+// client is the context of a request. Its Err also detects a client that has closed the
+// connection while net/http does not read from it.
 type client struct {
 	context.Context
 	conn *conn // nil for a handler that is not served by Serve
@@ -172,16 +170,16 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf is the connection of a request; nil for a handler that is not served by
+// connOf returns the connection of a request; nil for a handler that is not served by
 // [Server.Serve].
 func connOf(ctx context.Context) *conn {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	return c
 }
 
-// onReset has undo called if the connection of a request is reset before the
-// answer that is about to be sent has been read, and otherwise keep. A handler
-// that is not served by [Server.Serve] does not find out.
+// onReset calls undo if the connection of a request is reset before the client has read the
+// next answer, and keep otherwise. For a handler that is not served by [Server.Serve] it always
+// calls keep.
 func onReset(ctx context.Context, undo, keep func()) {
 	c := connOf(ctx)
 	if c == nil || !c.s.cfg.undoOnReset {
@@ -192,14 +190,14 @@ func onReset(ctx context.Context, undo, keep func()) {
 	c.watch.Store(&watch{until: time.Now().Add(c.s.cfg.confirmWithin), undo: undo, keep: keep})
 }
 
-// listener wraps the connections of another, and counts them.
+// listener wraps the connections of another listener, and counts them.
 type listener struct {
 	net.Listener
 	s *Server
 }
 
-// spare is how many connections beyond the most are told that there are too many;
-// others are closed.
+// spare is the number of connections beyond the maximum that are answered with 503. Further
+// connections are closed.
 const spare = 32
 
 func (l listener) Accept() (net.Conn, error) {

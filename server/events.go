@@ -30,16 +30,16 @@ func eventRoutes() []route {
 }
 
 const (
-	// heartbeatEvery is how often a stream says that it is alive, and looks
-	// whether hints still arrive.
+	// heartbeatEvery is the time between two heartbeats of a stream, which also check that the
+	// client may still receive it.
 	heartbeatEvery = 5 * time.Second
 	addressEvery   = 500 * time.Millisecond
-	// maxNames bounds the locks that one stream tells of.
+	// maxNames bounds the locks of one stream.
 	maxNames = 100
 )
 
-// events streams server-sent events until the client goes. One that comes back
-// soon is told what it has missed.
+// events streams server-sent events until the client goes. A client that returns soon receives
+// the events that it has missed.
 func (s *Server) events(w *answer, r *http.Request) error {
 	names := r.URL.Query()["name"]
 	if len(names) > maxNames {
@@ -54,7 +54,7 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		return err
 	}
 	if s.isDraining() {
-		return errDraining // its address would be good for nothing
+		return errDraining // the address would end with the service
 	}
 	of := w.x.Client() + "\n" + strings.Join(names, "\n")
 	f, next, taken := s.streams.resume(header(r.Header, "Last-Event-Id"), of)
@@ -76,7 +76,7 @@ func (s *Server) events(w *answer, r *http.Request) error {
 	return nil
 }
 
-// readable refuses what is about locks of which one may not be read.
+// readable returns a problem if the principal may not read all of the locks.
 func readable(x *Exchange, names []string) error {
 	for _, name := range names {
 		if !x.may(auth.Read, name) {
@@ -86,29 +86,28 @@ func readable(x *Exchange, names []string) error {
 	return nil
 }
 
-// listening is a connection by which a client hears a stream.
+// listening is a connection by which a client reads a stream.
 type listening struct {
 	w       *answer
 	control *http.ResponseController
-	rights  func() error // says why the client may not be told any more, as things are now
+	rights  func() error // returns an error if the client may no longer read the stream
 	f       *stream
 	next    uint64 // the number of the event that is sent next
-	ready   bool   // the client was told an address
+	ready   bool   // the client has received an address
 }
 
-// serve sends until the client has gone, is too slow, has lost its rights, has come back by
-// another connection, or the service ends. Rights are looked at before events are sent, so
-// that none is told to a client that has lost them, and at each beat, so that a stream of
-// which there is nothing to tell ends too.
+// serve sends until the client has gone, is too slow, has lost its rights, has returned by
+// another connection, or the service ends. It compares the rights before it sends events, and at
+// each heartbeat, so that a stream without events ends too.
 func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) {
 	h := l.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // or a proxy holds the events back
+	h.Set("X-Accel-Buffering", "no") // a proxy would hold the events back otherwise
 	l.w.WriteHeader(http.StatusOK)
 	l.ready = l.next > 0
 	address := l.f.address()
-	if l.send() != nil || l.write([]byte(":\n\n")) != nil { // which sends the header if there is no event yet
+	if l.send() != nil || l.write([]byte(":\n\n")) != nil { // sends the header even if there is no event yet
 		return
 	}
 	defer func() { _ = l.control.SetWriteDeadline(time.Time{}) }() // the connection may go on
@@ -144,7 +143,7 @@ func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) 
 	}
 }
 
-// may looks whether the client may still be told. The log has why not.
+// may returns an error if the client may no longer read the stream, and sets it for the log.
 func (l *listening) may() error {
 	err := l.rights()
 	if err != nil {
@@ -153,11 +152,11 @@ func (l *listening) may() error {
 	return err
 }
 
-// send writes the events that wait. Ready carries the address as it is now, and is
-// left out as long as there is none. So is what the client may not know.
+// send writes the events that wait, without those that the client may not receive. Ready has the
+// present address, and is left out while there is no address.
 func (l *listening) send() error {
 	events, first := l.f.pull(l.next)
-	if first > l.next && l.next > 0 { // some are not kept any more: the client asks again about everything
+	if first > l.next && l.next > 0 { // some were dropped: after ready the client asks about all its locks
 		events = append([]event{{wire.EventReady, nil}}, events...)
 		first--
 	}

@@ -18,7 +18,7 @@ type guards struct {
 	all map[*guard]struct{}
 }
 
-// guard is one of them.
+// guard is one request whose answer is held back.
 type guard struct {
 	r    *http.Request
 	name string // of the principal

@@ -76,11 +76,11 @@ func (s *Server) readyz(w *answer, r *http.Request) error {
 	return nil
 }
 
-// hearWithin is how long a question whether the service is ready waits until it hears whose
-// turn it is, as at its start: whoever started it asks at once.
+// hearWithin bounds how long a readiness probe waits until the service receives hints. It does
+// not yet when it has just started, and the first probe comes at once.
 const hearWithin = time.Second
 
-// hearsSoon reports whether the service hears whose turn it is, or does in time.
+// hearsSoon reports whether the service receives hints, at the latest after hearWithin.
 func (s *Server) hearsSoon(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
@@ -96,19 +96,18 @@ func (s *Server) hearsSoon(ctx context.Context) bool {
 	return true
 }
 
-// probe finds out whether the store can be reached and written to, at most once
-// a second however often it is asked.
+// probe finds out whether the store can be reached and written to, at most once a second.
 type probe struct {
 	store   driver.Driver
 	timeout time.Duration
-	key     string // of a lock that nobody else uses
+	key     string // of a lock of its own
 
 	mu   sync.Mutex
 	when time.Time
 	err  error
 }
 
-// probeEvery is how long an answer counts.
+// probeEvery is the time for which a result is used.
 const probeEvery = time.Second
 
 func newProbe(store driver.Driver, timeout time.Duration) *probe {

@@ -13,7 +13,7 @@ import (
 
 // WithAllowedHosts adds names under which a service without authentication may be asked.
 // Otherwise it answers requests by TCP only if their Host is localhost or an IP address: a
-// page of another site may have its own name resolve to the service (DNS rebinding), and
+// page of another site may make its own name resolve to the service (DNS rebinding), and
 // the browser then lets the page read the answers. Ports and case do not matter. With
 // an authenticator every Host is answered. Default: none.
 func WithAllowedHosts(names ...string) Option {

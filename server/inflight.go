@@ -19,38 +19,36 @@ type inflight struct {
 	terms   *session.Terms
 	name    string        // of the service, in its visits' names
 	named   atomic.Uint64 // visits
-	renewer string        // is no name of a visit
+	renewer string        // differs from the names of all visits
 
 	mu  sync.Mutex
 	all map[visitKey]*visit
 }
 
-// leaseKey is a lease: ids are known in their own room only.
+// leaseKey identifies a lease: ids are unique per lock only.
 type leaseKey struct{ key, id string }
 
-// visitKey is a lease, and the visit by which a client asks for it, which may have
-// no name.
+// visitKey is a lease, and the client's name of its visit, which may be empty.
 type visitKey struct {
 	leaseKey
 	client string
 }
 
-// visit is what the requests for one lease that are under way have in common.
-// A client whose connection broke asks again by another one, perhaps before the
-// first request has found out: what one request gives back must not be what
-// another has told its client that it has. So only the last of them gives
-// anything back, and only what nobody was told. To the store they are one visit,
-// and what other visits have asked for too, here or elsewhere, is no longer its
-// own to give back.
+// visit is the common state of the requests for one lease that are under way. A client whose
+// connection broke asks again by another connection, perhaps before the first request has noticed
+// that. One request must not give back a lease that another has reported to its client. So only
+// the last request of a visit gives the lease back, and only if none was reported. To the store
+// the requests are one visit. A visit does not give back a lease that another visit, here or at
+// another replica, has asked for too.
 type visit struct {
 	of        visitKey
 	name      string        // in the store
-	requests  int           // under way, and those whose answer may turn out not to be read
+	requests  int           // under way, or with an answer that may turn out not to be read
 	life      time.Duration // of what they ask for
-	told      int           // those whose clients were told that they have the lease, or a place
-	abandoned bool          // a client has gone that had asked
-	kept      time.Duration // for how long it said that its place in the queue is to be kept
-	notify    string        // where it hears hints of that place
+	told      int           // requests that have answered with the lease or a place
+	abandoned bool          // the client of a request has gone
+	kept      time.Duration // for how long that client keeps its place in the queue
+	notify    string        // the address for hints of that place
 	undone    chan struct{} // closed when the undoing under way has ended; nil for none
 }
 
@@ -66,8 +64,8 @@ func newInflight(s *session.Session, t *session.Terms) *inflight {
 	return &inflight{session: s, terms: t, name: name, renewer: name + ".0", all: make(map[visitKey]*visit)}
 }
 
-// newName names a visit of a client, which may have named its visit too. Nobody
-// else uses that name, not even the client's next visit.
+// newName returns a unique name for a visit. It begins with the client's own name of the visit,
+// if there is one.
 func (f *inflight) newName(client string) string {
 	name := make([]byte, 0, 64)
 	if client != "" {
@@ -76,9 +74,9 @@ func (f *inflight) newName(client string) string {
 	return string(strconv.AppendUint(append(append(name, f.name...), '.'), f.named.Add(1), 36))
 }
 
-// renewerOf names whoever renews for a client, which may have named its visit. Nothing
-// is undone by that name: what a renewal has told stays true, whatever becomes of the
-// requests before it.
+// renewerOf returns the visit of a renewal, for a client that may have named its visit. No
+// request gives leases back by this name, so that a renewed lease stays, even if earlier
+// requests of the client are undone.
 func (f *inflight) renewerOf(client string) string {
 	if client == "" {
 		return f.renewer
@@ -86,8 +84,8 @@ func (f *inflight) renewerOf(client string) string {
 	return client + "/" + f.renewer
 }
 
-// begin begins p, the part of a request for a lease, which is given the name of its
-// visit. It waits until nobody is undoing an earlier one.
+// begin adds a request to the visit of its lease, and sets the visit's name in it. It waits while
+// an earlier visit is being undone.
 func (f *inflight) begin(ctx context.Context, p *share, req *driver.Request) error {
 	of := visitKey{leaseKey{req.Key, req.ID}, req.Visit}
 	for {
@@ -114,7 +112,7 @@ func (f *inflight) begin(ctx context.Context, p *share, req *driver.Request) err
 	}
 }
 
-// tell notes that the client is about to be told what the store said.
+// tell notes that the client is about to receive the store's answer.
 func (p *share) tell() {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
@@ -128,17 +126,16 @@ func (p *share) alone() bool {
 	return p.v.requests == 1
 }
 
-// abandon notes that the client has gone, and what was asked of the store is of no
-// use to it, except for a place that is to be kept for a time, of which it hears hints at
-// an address.
+// abandon notes that the client has gone, and does not need the lease or place. If kept is not 0
+// its place is kept for that time, with hints to the address notify.
 func (p *share) abandon(kept time.Duration, notify string) {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
 	p.v.abandoned, p.v.kept, p.v.notify = true, max(p.v.kept, kept), notify
 }
 
-// end ends the request. The last one gives back what was abandoned: at once, so
-// that others do not wait for the end of a lease or ticket that nobody knows of.
+// end ends the request. The last request of a visit gives an abandoned lease or place back at
+// once, so that waiters do not wait until it expires.
 func (p *share) end() {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
@@ -151,17 +148,17 @@ func (p *share) end() {
 		return
 	}
 	v.undone = make(chan struct{})
-	// Others need not wait longer than for the first try, since what they ask for is
-	// not this visit's any more.
+	// Later requests wait for the first try only. If it fails, the store still does not undo their
+	// leases, which belong to another visit.
 	p.in.session.GiveBack(context.Background(), p.in.terms, &session.Abandoned{
 		Ref:  driver.Ref{Key: v.of.key, ID: v.of.id, TTL: v.life, Visit: v.name, HintAddress: v.notify},
 		Life: v.life, Keep: v.kept, Tried: p.retired,
 	})
 }
 
-// retire closes the visit, so that its last request, which this is, can give back what
-// it has: a request that comes later waits until done is called, and begins a visit
-// of its own. It reports false, and does nothing, if others are under way.
+// retire closes the visit if this is its last request, which can then give back the lease or
+// place: a later request waits until done is called, and begins another visit. It reports false
+// if other requests are under way.
 func (p *share) retire() (done func(), last bool) {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
@@ -179,15 +176,15 @@ func (p *share) retired() {
 	p.in.forget(p.v)
 }
 
-// forget has the next request begin a visit of its own. The caller holds mu.
+// forget removes the visit, so that the next request begins another one. The caller holds mu.
 func (f *inflight) forget(v *visit) {
 	if f.all[v.of] == v {
 		delete(f.all, v.of)
 	}
 }
 
-// doubt makes the part outlast its request, whose client may not have read what
-// it was told, until one of the functions is called.
+// doubt keeps the share after the end of its request, until the caller knows whether the client
+// has read the answer and calls one of the functions.
 func (p *share) doubt() (unread, read func()) {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
@@ -201,11 +198,10 @@ func (p *share) doubt() (unread, read func()) {
 	}, p.end
 }
 
-// contention remembers of each lock whether nobody but its holder was about when it
-// was last acquired or waited for: a release is told so, and costs the store
-// less then ([driver.Ref.Uncontended]). A request knows of no other, and a lock may be
-// in use by way of another replica, so this is a guess. A wrong one costs a call
-// of the store more. Locks share places.
+// contention stores for each lock whether it had no other holder and no waiter at the last
+// acquire. A release passes that to the store, and then costs less ([driver.Ref.Uncontended]).
+// It is a guess, since another replica may have served the lock since; a wrong guess costs one
+// more call of the store. Locks with the same hash share an entry.
 type contention struct {
 	seed   maphash.Seed
 	places [1024]atomic.Bool
@@ -217,7 +213,7 @@ func (c *contention) of(key string) *atomic.Bool {
 	return &c.places[maphash.String(c.seed, key)%uint64(len(c.places))]
 }
 
-// hear takes note of the answer to an acquire.
+// hear stores the answer to an acquire.
 func (c *contention) hear(key string, got *driver.Reply) {
 	switch got.State {
 	case driver.Granted, driver.Queued, driver.Busy:

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// firstRequest is how long the first request of an open connection may take to come
-// when the service ends.
+// firstRequest bounds the wait for the first request of an open connection when the service
+// ends.
 const firstRequest = time.Second
 
-// intake are the listeners of the service, and the connections on which nothing has been
-// asked yet. [http.Server.Shutdown] reads what is asked on those by HTTP/1, and does not
-// answer it: so the service ends its intake first. Then a restart fails no request of a
-// new connection where something else holds the socket meanwhile, as systemd does.
+// intake holds the listeners of the service, and the silent connections, which are those without
+// a request so far. [http.Server.Shutdown] reads the first HTTP/1 request on a silent connection
+// and does not answer it, so the service ends its intake before. If another process such as
+// systemd holds the socket, a restart then fails no request of a new connection.
 type intake struct {
 	mu        sync.Mutex
 	ended     bool
 	listeners []net.Listener
-	serving   sync.WaitGroup     // those that accept
+	serving   sync.WaitGroup     // goroutines that accept
 	silent    map[*conn]struct{} // connections without a request
 	waiting   []chan struct{}    // closed when none is silent any more
 }
@@ -47,7 +47,7 @@ func (i *intake) serve(l net.Listener, accept func() error) error {
 	return err
 }
 
-// accepted notes a connection, on which nothing has been asked.
+// accepted notes a new connection as silent.
 func (i *intake) accepted(c *conn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -57,7 +57,7 @@ func (i *intake) accepted(c *conn) {
 	i.silent[c] = struct{}{}
 }
 
-// heard notes that something has been asked on a connection, or that nothing will be.
+// heard notes that a connection is no longer silent: it has had a request, or is closed.
 func (i *intake) heard(c *conn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -65,7 +65,7 @@ func (i *intake) heard(c *conn) {
 	i.tell()
 }
 
-// tell tells those who wait that nobody is silent, if so. The caller holds mu.
+// tell closes the channels of settled if no connection is silent. The caller holds mu.
 func (i *intake) tell() {
 	if len(i.silent) > 0 {
 		return
@@ -76,9 +76,9 @@ func (i *intake) tell() {
 	i.waiting = nil
 }
 
-// end closes the listeners, waits until something has been asked on every connection, for
-// firstRequest at most, and closes those that are silent still. It returns early with ctx,
-// and returns the errors of the listeners.
+// end closes the listeners, waits until every connection has had a request, for firstRequest at
+// most, and closes the connections that are still silent. The end of ctx ends the wait. It
+// returns the errors of the listeners.
 func (i *intake) end(ctx context.Context) error {
 	i.mu.Lock()
 	i.ended = true
@@ -103,7 +103,7 @@ func (i *intake) end(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// settled returns a channel that is closed when nothing is accepted any more, and nobody is
+// settled returns a channel that is closed when no goroutine accepts any more, and no connection is
 // silent.
 func (i *intake) settled() <-chan struct{} {
 	settled := make(chan struct{})

@@ -76,8 +76,7 @@ func byKey(of route, method, path string) route {
 	return of
 }
 
-// leaseOf is the JSON of a reply. Who holds the lock is told to those who may
-// read.
+// leaseOf returns the JSON of a reply. It has the holders only if the client may read the lock.
 func leaseOf(x *Exchange, key, id string, got driver.Reply) wire.Lease {
 	if !x.may(auth.Read, key) {
 		got.Holders = nil
@@ -85,14 +84,14 @@ func leaseOf(x *Exchange, key, id string, got driver.Reply) wire.Lease {
 	return wire.LeaseOf(key, id, got)
 }
 
-// held says that a lock was not granted.
+// held returns the problem of a lock that was not granted.
 func held(l *wire.Lease) *api.Problem {
 	p := api.NewProblem(Held, "the lock %q is held by others", l.Key)
 	p.Key, p.LeaseID, p.FreeIn, p.Clock, p.Holders, p.Repeated = l.Key, l.LeaseID, l.FreeIn, l.Clock, l.Holders, l.Repeated
 	return p.After(max(l.FreeIn.Duration(), api.RetryLater))
 }
 
-// lost says that a lease or ticket is not there any more, and why.
+// lost returns the problem of a lease or ticket that has ended, with the reason.
 func lost(l *wire.Lease) *api.Problem {
 	p := api.NewProblem(Gone, "the store does not have the lease %s of %q any more", l.LeaseID, l.Key)
 	switch {
@@ -105,7 +104,7 @@ func lost(l *wire.Lease) *api.Problem {
 	return p
 }
 
-// leaseRef returns the lease that the path names, or else the one of the body.
+// leaseRef returns the lease that the path names, or else the lease of the body.
 func leaseRef(x *Exchange, key, id string) (driver.Ref, error) {
 	x.LeaseID = x.vars.Get("id")
 	switch {
@@ -118,7 +117,7 @@ func leaseRef(x *Exchange, key, id string) (driver.Ref, error) {
 	return driver.Ref{Key: name, ID: x.LeaseID}, check.First(err, check.ID(x.LeaseID))
 }
 
-// renewal is what a body asks for a lease.
+// renewal adds the values of a body to the reference of a lease, and checks them.
 func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 	ttl, err := s.lifetime(b.TTL)
 	ticket := api.MillisOr(b.Ticket, check.DefaultTicket)
@@ -180,7 +179,7 @@ func (s *Server) noteRenewal(about *followed, ref *driver.Ref, got *driver.Reply
 	s.trail.renewed(about, ref, got, time.Now())
 }
 
-// keepPlace has a place count for as long as the store keeps it.
+// keepPlace counts a place for as long as the store keeps it.
 func (s *Server) keepPlace(ref *driver.Ref, got *driver.Reply) {
 	of := leaseKey{ref.Key, ref.ID}
 	if got.State == driver.Queued {
@@ -190,9 +189,9 @@ func (s *Server) keepPlace(ref *driver.Ref, got *driver.Reply) {
 	}
 }
 
-// tellRelease finds out of a lease that is gone whether it was released. It asks
-// for what no store grants, a token out of reach: the answer to an id that was
-// released comes before that is looked at.
+// tellRelease finds out whether a lease that is gone was released. It sends an acquire with a
+// token so high that no store grants it: a store looks for a released id before it compares
+// tokens.
 func (s *Server) tellRelease(ctx context.Context, ref *driver.Ref, got *driver.Reply) {
 	req := driver.Request{Key: ref.Key, ID: ref.ID, TTL: ref.TTL, SingleUseID: true, MinToken: 1<<53 - 1}
 	if got.State != driver.Gone || got.Broken || driver.Supports(s.store, req) != nil {
@@ -202,7 +201,7 @@ func (s *Server) tellRelease(ctx context.Context, ref *driver.Ref, got *driver.R
 	got.Replayed = err == nil && before.State == driver.Gone && before.Replayed
 }
 
-// renewing is one renewal: what the store is given, and what it answers.
+// renewing is one renewal: the reference that the store gets, and its answer.
 type renewing struct {
 	ref   [1]driver.Ref
 	got   driver.Reply
@@ -212,8 +211,8 @@ type renewing struct {
 
 func (o *renewing) answer(_ int, got driver.Reply, err error) { o.got, o.err = got, err }
 
-// renewed is the JSON of the answer to a renewal that was sent at sent, by the clock of
-// leases: the machine may have been suspended since.
+// renewed returns the JSON of the answer to a renewal that was sent at sent. That is a time of
+// the clock of leases, since the machine may have been suspended in between.
 func renewed(x *Exchange, ref *driver.Ref, got driver.Reply, sent time.Time) wire.Lease {
 	l := leaseOf(x, ref.Key, ref.ID, got)
 	switch got.State {
@@ -226,8 +225,9 @@ func renewed(x *Exchange, ref *driver.Ref, got driver.Reply, sent time.Time) wir
 	return l
 }
 
-// renewBatch renews many leases, each with an answer of its own. Unlike renew it does not
-// find out whether a lease that is gone was released: the others' lives depend on the answer.
+// renewBatch renews many leases, each with an answer of its own. Unlike renew it does not find
+// out whether a lease that is gone was released: that would delay the answer, which the other
+// leases need before they expire.
 func (s *Server) renewBatch(w *answer, r *http.Request) error {
 	b, err := api.Decode[wire.Renewals](r)
 	if err != nil {
@@ -279,8 +279,8 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 // goneAtOnce bounds how many gone leases of one batch the store is asked about at a time.
 const goneAtOnce = 8
 
-// noteGone takes note of leases of a batch that are gone, in the background: metrics and
-// audit log tell apart which of them were released.
+// noteGone counts the leases of a batch that are gone, and writes their ends to the audit log.
+// It works in the background, because it has to find out which of them were released.
 func (s *Server) noteGone(ctx context.Context, gone []renewing) {
 	if len(gone) == 0 {
 		return
@@ -308,7 +308,7 @@ func (s *Server) noteGone(ctx context.Context, gone []renewing) {
 	}
 }
 
-// batchRef is one lease of a batch.
+// batchRef returns the reference of one lease of a batch, if the client may renew it.
 func (s *Server) batchRef(x *Exchange, b *wire.Renew) (driver.Ref, error) {
 	if err := check.First(check.Text("key", b.Key, 1, check.MaxName), check.ID(b.LeaseID)); err != nil {
 		return driver.Ref{}, err
@@ -319,7 +319,7 @@ func (s *Server) batchRef(x *Exchange, b *wire.Renew) (driver.Ref, error) {
 	return s.renewal(driver.Ref{Key: b.Key, ID: b.LeaseID}, b)
 }
 
-// failed is the answer for a lease of which the store did not tell.
+// failed returns the answer for a lease that could not be renewed.
 func failed(b *wire.Renew, err error) wire.Renewal {
 	return wire.Renewal{Lease: wire.Lease{Key: b.Key, LeaseID: b.LeaseID}, Problem: &api.ProblemOf(err).Problem}
 }
@@ -336,8 +336,8 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	}
 	forbid := api.MillisOr(b.Forbid, timing.ForbidFor)
 	err = check.First(
-		// Not by the maximum TTL, which bounds what a dead client costs: this one is alive, and
-		// might as well have gone on renewing.
+		// The maximum TTL is no bound here: it limits the effect of a dead client. This client is
+		// alive, and could as well have kept the lease.
 		check.Millis("keepMs", b.Keep, 0, check.MaxTTL),
 		check.Millis("forbidMs", forbid, 0, max(s.cfg.maxTTL, timing.ForbidFor)),
 		check.Visit(b.Visit),
@@ -375,7 +375,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	return nil
 }
 
-// askedRelease returns what a request to release says in its body, or in its query.
+// askedRelease returns the values of a request to release, from its body or its query.
 func askedRelease(x *Exchange, r *http.Request) (b wire.Release, err error) {
 	if x.Route.ByKey {
 		return api.Decode[wire.Release](r)
@@ -385,7 +385,7 @@ func askedRelease(x *Exchange, r *http.Request) (b wire.Release, err error) {
 	return wire.Release{Keep: api.MillisOr(keep, 0), Forbid: forbid, Visit: r.URL.Query().Get("visit")}, check.First(keepErr, forbidErr)
 }
 
-// breakLease ends a lease by force: the one that is named, and no other.
+// breakLease ends the named lease by force.
 func (s *Server) breakLease(w *answer, r *http.Request) error {
 	b, err := api.Decode[wire.Break](r)
 	if err != nil {
@@ -414,7 +414,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if got.State == driver.Gone {
 		return api.NewProblem(NotHeld, "the lease %s is not there", b.LeaseID)
 	}
-	// The operator is told too: a break is an act of somebody.
+	// A break is logged, because a person decided it.
 	s.cfg.log.Warn("broken by force", "name", name, "lease", b.LeaseID, "client", w.x.Client(), "reason", b.Reason, "trace", w.x.Trace)
 	s.trail.broken(about, w.x.Client(), b.Reason, got.State)
 	l := leaseOf(&w.x, name, b.LeaseID, got)

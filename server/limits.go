@@ -12,8 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
-// quota bounds how many requests wait, so that one client cannot take all the
-// room there is, nor fill one queue.
+// quota bounds how many requests wait, per client and per lock.
 type quota struct {
 	perClient, perKey int
 
@@ -30,9 +29,8 @@ func newQuota(perClient, perKey int) *quota {
 	}
 }
 
-// admit lets a request wait, for the lock in its path or for those that are named,
-// each of which counts as one that waits. What it returns is called when the
-// wait has ended.
+// admit counts a request that waits, once for the lock in its path or once for each of names.
+// The caller calls leave at the end of the wait.
 func (s *Server) admit(x *Exchange, names ...string) (leave func(), err error) {
 	client := x.Client()
 	if len(names) == 0 {
@@ -53,7 +51,7 @@ func (s *Server) admit(x *Exchange, names ...string) (leave func(), err error) {
 	return leave, nil
 }
 
-// enter counts one more; key is empty for a wait that is for no lock in particular.
+// enter counts one request; key is empty for a wait that is for no particular lock.
 func (q *quota) enter(client, key string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -81,22 +79,22 @@ func (q *quota) leave(client, key string) {
 	}
 }
 
-// less counts one down, and forgets who is at zero.
+// less decrements a count, and deletes it at zero.
 func less(counts map[string]int, name string) {
 	if counts[name]--; counts[name] == 0 {
 		delete(counts, name)
 	}
 }
 
-// now is how many requests wait.
+// now returns the number of requests that wait.
 func (q *quota) now() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waiting
 }
 
-// places are those in queues that clients keep without a request that waits: each
-// counts as one that does, until it ends by itself, or is heard to have ended.
+// places holds the places in queues that clients keep without a request that waits. Each counts
+// as a request that waits, until its time is up or an answer of the store shows that it ended.
 type places struct {
 	quota *quota
 
@@ -104,10 +102,10 @@ type places struct {
 	all map[leaseKey]*place
 }
 
-// place is one of them.
+// place is one place in a queue.
 type place struct {
 	client string
-	timer  *time.Timer // ends it
+	timer  *time.Timer // counts it down
 }
 
 // enter counts a place that the client is about to ask for, unless it has it
@@ -158,8 +156,8 @@ func (p *places) leave(of leaseKey, at *place) {
 	}
 }
 
-// scarcity remembers that connections could not be accepted, most often because
-// the process has no descriptor left.
+// scarcity records failures to accept connections, most often because the process has no
+// descriptor left.
 type scarcity struct {
 	mu   sync.Mutex
 	last time.Time
@@ -170,11 +168,11 @@ const (
 	// scarceFor is how long the service is not ready after it could not accept a
 	// connection.
 	scarceFor = 5 * time.Second
-	// tellEvery is how often that is logged.
+	// tellEvery is the minimum time between two records of such failures in the log.
 	tellEvery = 10 * time.Second
 )
 
-// failed takes note of the error of an Accept.
+// failed records the error of an Accept.
 func (s *scarcity) failed(log *slog.Logger, err error) {
 	if errors.Is(err, net.ErrClosed) {
 		return
@@ -196,7 +194,7 @@ func (s *scarcity) isNow() bool {
 	return !s.last.IsZero() && time.Since(s.last) < scarceFor
 }
 
-// crowded says that there are too many connections, if there are: nil otherwise.
+// crowded returns a problem if there are too many connections, or nil.
 func (s *Server) crowded() error {
 	if s.conns.Load() < int64(s.cfg.maxConnections) && !s.scarcity.isNow() {
 		return nil
@@ -204,35 +202,35 @@ func (s *Server) crowded() error {
 	return api.NewProblem(Overloaded, "%d connections are open, or no more can be accepted", s.conns.Load()).After(api.RetryLater)
 }
 
-// isOver reports whether a request comes on a connection that is one too many.
-// Whether the process is alive is told on all.
+// isOver reports whether a request must be refused because its connection is one too many. The
+// liveness probe is answered on every connection.
 func (s *Server) isOver(w *answer, r *http.Request) bool {
 	c := connOf(r.Context())
 	return c != nil && c.over && (w.x.Route == nil || w.x.Route.Operation != "livez")
 }
 
-// refuseOver answers on such a connection, and ends it.
+// refuseOver answers on a connection that is one too many, and ends it.
 func (s *Server) refuseOver(w *answer) {
 	w.Header().Set("Connection", "close")
 	w.refuse(api.NewProblem(Overloaded, "the service has its %d connections", s.cfg.maxConnections).After(api.RetryLater))
 }
 
-// timeouts bound what is asked of the store. A context with a timer of its own
-// for every request is a good part of what a short one costs, so those that come
-// soon after one another share one: a request gets the whole time, or up to a
-// sixteenth less. A store that is punctual needs only be told.
+// timeouts bound the calls of the store. A timer for every request would be a good part of the
+// cost of a short one, so requests that follow each other closely share a timer: each gets the
+// whole time, or up to a sixteenth less. A store that is punctual needs no timer, since it reads
+// the deadline of the context.
 type timeouts struct {
 	each time.Duration
 	told bool // the store is punctual
 
 	mu     sync.Mutex
 	last   context.Context
-	cancel context.CancelFunc // of last; one that is replaced ends by itself
-	until  time.Time          // last is shared so long
+	cancel context.CancelFunc // of last; a context that is replaced ends at its deadline
+	until  time.Time          // requests before it share last
 }
 
-// begin returns a context that ends in time, counted from now, and not with the
-// client: what has been begun is carried through. It has the values of ctx.
+// begin returns a context with the values of ctx, whose time counts from now. It does not end if
+// the client goes, since a call of the store is not cancelled for that.
 func (t *timeouts) begin(ctx context.Context, now time.Time) context.Context {
 	if t.told {
 		return &told{context.WithoutCancel(ctx), now.Add(t.each)}
@@ -250,8 +248,7 @@ func (t *timeouts) shared(now time.Time) context.Context {
 	return t.last
 }
 
-// close lets go of the timer. A caller that asks a closed store still has time to be
-// told so.
+// close stops the timer. A later call gets a new one, and so the error of a store that is closed.
 func (t *timeouts) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -275,8 +272,8 @@ func (b bound) Value(key any) any {
 	return b.values.Value(key)
 }
 
-// told is the context of a call that ends by itself at a deadline, which it does
-// not show in any other way.
+// told is the context of a call of a store that observes the deadline by itself. It is never
+// done.
 type told struct {
 	context.Context // without an end
 	deadline        time.Time

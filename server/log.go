@@ -14,9 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// LogRequests returns an observer that writes one record per request. Fields
-// are bounded in length: what a client sends is cut. Nothing of a body, nor
-// credentials, is written.
+// LogRequests returns an observer that writes one record per request. Values that a client
+// sends are cut to a maximum length. Bodies and credentials are never written.
 func LogRequests(log *slog.Logger) Observer {
 	return func(r *http.Request, x *Exchange) {
 		level := levelOf(x)
@@ -52,11 +51,11 @@ func LogRequests(log *slog.Logger) Observer {
 	}
 }
 
-// maxFields is how many a record has at most.
+// maxFields is the maximum number of fields of a record.
 const maxFields = 12
 
-// levelOf is loud where an operator may have to act, and quiet where probes
-// knock every second.
+// levelOf returns the level of a record: high if an operator may have to act, and low for
+// probes, which come every second.
 func levelOf(x *Exchange) slog.Level {
 	switch {
 	case x.Cause == Internal:
@@ -69,22 +68,21 @@ func levelOf(x *Exchange) slog.Level {
 	return slog.LevelInfo
 }
 
-// traceOf is the id of the trace that a request belongs to, by its traceparent
-// header, or else a new one.
+// traceOf returns the id of the trace in the traceparent header of a request, or else a new id.
 func traceOf(h http.Header) string {
 	if id, ok := parseTraceparent(header(h, "Traceparent")); ok {
 		return id
 	}
 	var id [16]byte
 	var text [2 * len(id)]byte
-	binary.NativeEndian.PutUint64(id[:8], rand.Uint64()) // to be told apart, not to be secret
+	binary.NativeEndian.PutUint64(id[:8], rand.Uint64()) // unique, not secret
 	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
 	hex.Encode(text[:], id[:])
 	return string(text[:])
 }
 
-// header is the first value of a field. Its name is as the header has it, which
-// [http.Header.Get] would see to each time.
+// header returns the first value of a field, or "". The name must be in canonical form, since
+// header does not convert it as [http.Header.Get] does.
 func header(h http.Header, name string) string {
 	if values := h[name]; len(values) > 0 {
 		return values[0]
@@ -92,8 +90,8 @@ func header(h http.Header, name string) string {
 	return ""
 }
 
-// parseTraceparent takes the trace id out of the header, as W3C Trace Context
-// has it. Versions to come may have more behind what is known.
+// parseTraceparent returns the trace id of a header of W3C Trace Context. Later versions may
+// have more fields after the first four.
 func parseTraceparent(text string) (id string, ok bool) {
 	if text == "" {
 		return "", false
@@ -113,12 +111,12 @@ func parseTraceparent(text string) (id string, ok bool) {
 	return parts[1], true
 }
 
-// Tracer makes spans of requests, and of what the store is asked for them. It
-// is safe for concurrent use, and must be quick.
+// Tracer makes spans of requests, and of their calls of the store. It must be safe for
+// concurrent use, and quick.
 type Tracer interface {
 	// Request begins the span of a request. ctx has it, and is derived from the
 	// request's context. It may set x.Trace to the id of the span's trace, which
-	// is the request's id then. When end is called x tells how it was answered.
+	// is the request's id then. When end is called, x has the answer's values.
 	Request(r *http.Request, x *Exchange) (ctx context.Context, end func())
 	// Store begins the span of one call of the store, whose verb is acquire,
 	// renew or release. end is given its error.

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
-// metrics are what /metrics tells. No label names a lock or a client.
+// metrics are the metrics of the service. No label names a lock or a client.
 type metrics struct {
 	requests *prometheus.CounterVec
 	renewals *prometheus.CounterVec
@@ -26,17 +26,17 @@ type metrics struct {
 	handler  http.Handler
 
 	gauges cache[*Route, prometheus.Gauge] // of running, and
-	series cache[outcome, series]          // of the others, by what they are looked up for
+	series cache[outcome, series]          // of requests and duration
 }
 
-// outcome is what a request counts as.
+// outcome is the labels of a request in the metrics.
 type outcome struct {
 	route  *Route
 	status int
 	cause  *Cause
 }
 
-// series are where it counts.
+// series are the metrics of one outcome.
 type series struct {
 	requests prometheus.Counter
 	duration prometheus.Observer
@@ -107,8 +107,8 @@ func (m *metrics) renewed(got *driver.Reply, err error) {
 	m.renewals.WithLabelValues(cause).Inc()
 }
 
-// Metrics returns the service's metrics, for a registry of one's own. They are
-// served at /metrics, too, together with those of the process.
+// Metrics returns the metrics of the service, for the program's own registry. They are served at
+// /metrics, too, together with the metrics of the process.
 func (s *Server) Metrics() prometheus.Collector { return s.metrics }
 
 func (m *metrics) all() []prometheus.Collector {
@@ -129,7 +129,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// begin counts an exchange that has begun, until it is counted down.
+// begin counts an exchange that has begun. The caller decrements the gauge at its end.
 func (m *metrics) begin(x *Exchange) prometheus.Gauge {
 	running := m.gauges.get(x.Route, func() prometheus.Gauge { return m.running.WithLabelValues(x.Operation()) })
 	running.Inc()
@@ -159,7 +159,7 @@ type cache[K comparable, V any] struct {
 	mu  sync.Mutex // held while all is replaced
 }
 
-// get returns what there is for key; make makes it for the first time.
+// get returns the value of key, which make makes for the first call.
 func (c *cache[K, V]) get(key K, make func() V) V {
 	if all := c.all.Load(); all != nil {
 		if v, ok := (*all)[key]; ok {
@@ -176,7 +176,7 @@ func (c *cache[K, V]) get(key K, make func() V) V {
 	return more[key]
 }
 
-// serveMetrics needs any principal, but no right: nothing is named.
+// serveMetrics needs any principal, but no right, since no metric names a lock.
 func (s *Server) serveMetrics(w *answer, r *http.Request) error {
 	s.metrics.handler.ServeHTTP(w, r)
 	return nil

@@ -42,14 +42,14 @@ type Executed struct {
 	Duration   wire.Millis `json:"durationMs"`
 }
 
-// Locked is the answer to one that was not begun, because others hold the lock.
+// Locked is the answer to an operation that was not begun because its lock is held.
 type Locked struct {
 	Error      string      `json:"error"`
 	RetryAfter wire.Millis `json:"retryAfterMs"`
 }
 
-// NoQuorum is the answer to one that was not begun, because a majority of
-// stores did not answer.
+// NoQuorum is the answer to an operation that was not begun because a majority of stores did
+// not answer.
 type NoQuorum struct {
 	Error   string `json:"error"`
 	Message string `json:"message"`
@@ -75,10 +75,10 @@ func (s *Server) execute(w *answer, r *http.Request, p *operations.Pattern) erro
 	return nil
 }
 
-// errDraining answers requests that come while the service drains.
+// errDraining answers requests that arrive while the service drains.
 var errDraining = api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
 
-// notBegun answers why an operation was not begun.
+// notBegun answers with the reason why an operation was not begun.
 func notBegun(w http.ResponseWriter, err error) error {
 	var held *leasehold.HeldError
 	var p *api.Problem
@@ -102,7 +102,7 @@ func notBegun(w http.ResponseWriter, err error) error {
 	return err
 }
 
-// exactly answers with a body of which every byte is specified.
+// exactly answers with a JSON body that is specified byte for byte.
 func exactly(w http.ResponseWriter, status int, body any) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -118,8 +118,7 @@ func exactly(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(text)
 }
 
-// drained reads a body of which nothing is wanted, so that net/http notices a
-// client that goes.
+// drained reads a body and ignores it. After that net/http notices when the client disconnects.
 func drained(r *http.Request) error {
 	_, err := io.Copy(io.Discard, r.Body)
 	return api.BodyError(err)

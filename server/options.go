@@ -13,10 +13,10 @@ import (
 	"github.com/leasehold-go/leasehold/server/operations"
 )
 
-// Option sets what a service does.
+// Option configures a service.
 type Option func(*config) error
 
-// config is what a service does. It is not changed after it is built.
+// config is the configuration of a service. It is not changed after New.
 type config struct {
 	log       *slog.Logger
 	auth      auth.Authenticator
@@ -72,7 +72,7 @@ func defaults() config {
 	}
 }
 
-// WithLogger sets the logger of what an operator must see. Default: none.
+// WithLogger sets the logger for events that an operator must see. Default: no log.
 func WithLogger(log *slog.Logger) Option {
 	return func(c *config) error {
 		if log == nil {
@@ -83,8 +83,8 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-// WithAuthenticator sets who finds out who asks. Default: nobody is asked, and
-// everybody may do everything.
+// WithAuthenticator sets the authenticator of clients. Default: no authentication, and every
+// client has all rights.
 func WithAuthenticator(a auth.Authenticator) Option {
 	return func(c *config) error {
 		if a == nil {
@@ -95,8 +95,8 @@ func WithAuthenticator(a auth.Authenticator) Option {
 	}
 }
 
-// WithObserver adds an observer, which is told of every request that was answered. It
-// may be given several times.
+// WithObserver adds an observer, which is called at the end of every request. It may be given
+// several times.
 func WithObserver(o Observer) Option {
 	return func(c *config) error {
 		if o == nil {
@@ -107,7 +107,7 @@ func WithObserver(o Observer) Option {
 	}
 }
 
-// WithTracer sets who makes spans. Default: nobody.
+// WithTracer sets the tracer, which makes spans. Default: no spans.
 func WithTracer(t Tracer) Option {
 	return func(c *config) error {
 		if t == nil {
@@ -131,29 +131,29 @@ func WithMaxBody(n int64) Option {
 }
 
 // WithMaxTTL bounds the time to live that clients may ask for, and the lock delay, which
-// begins at a loss: so how long a client that has died keeps others out. How long a lock
-// is kept closed after a release is bounded by 24 h. Default, and most, 24 h; at least
+// begins at a loss: so how long a client that has died blocks a lock. How long a lock
+// is kept closed after a release is bounded by 24 h. Default, and maximum, 24 h; at least
 // 10 ms.
 func WithMaxTTL(d time.Duration) Option {
 	return bounded("maximum TTL", d, check.MinTTL, check.MaxTTL, func(c *config) { c.maxTTL = d })
 }
 
-// WithMaxWait bounds how long an answer is held back for a client that waits,
-// which then asks again. Default 1 min, which most proxies allow; 1 s to 24 h.
+// WithMaxWait bounds how long an answer is held back for a client that waits, which then asks
+// again. Default 1 min, which most proxies allow; 1 s to 24 h.
 func WithMaxWait(d time.Duration) Option {
 	return bounded("maximum wait", d, time.Second, 24*time.Hour, func(c *config) { c.maxWait = d })
 }
 
-// WithStoreTimeout bounds how long the store is asked before the outcome is
-// said to be unknown. Default 5 s; 10 ms to 5 min.
+// WithStoreTimeout bounds the calls of the store, after which the outcome of a request is
+// unknown. Default 5 s; 10 ms to 5 min.
 func WithStoreTimeout(d time.Duration) Option {
 	return bounded("store timeout", d, 10*time.Millisecond, 5*time.Minute, func(c *config) { c.storeTimeout = d })
 }
 
-// WithMaxWaiters bounds how many requests may wait at a time, places in queues that
-// are kept without one included: of one client,
-// which is a principal, or an address where nobody need be known, and for one
-// lock. More are answered with 429. Default 20 000 each; 1 to 1 000 000.
+// WithMaxWaiters bounds how many requests may wait at a time, including places in queues that
+// are kept without a request: of one client, which is a principal, or an address without
+// authentication, and for one lock. Further requests are answered with 429. Default 20 000 each;
+// 1 to 1 000 000.
 func WithMaxWaiters(perClient, perKey int) Option {
 	return func(c *config) error {
 		for _, n := range []int{perClient, perKey} {
@@ -166,9 +166,9 @@ func WithMaxWaiters(perClient, perKey int) Option {
 	}
 }
 
-// WithMaxConnections bounds how many connections are served at a time. A few more
-// are answered with 503, and others closed, so that a probe learns of it. Default:
-// nine tenths of the descriptors that the process may have; 1 to 1<<30.
+// WithMaxConnections bounds how many connections are served at a time. The next 32 connections
+// are answered with 503, so that a probe notices, and further ones closed. Default: nine tenths
+// of the descriptors that the process may have; 1 to 1<<30.
 func WithMaxConnections(n int) Option {
 	return func(c *config) error {
 		if n < 1 || n > 1<<30 {
@@ -179,7 +179,8 @@ func WithMaxConnections(n int) Option {
 	}
 }
 
-// mostConnections leaves some descriptors for the store.
+// mostConnections returns the default of WithMaxConnections, which leaves some descriptors for
+// the store.
 func mostConnections() int {
 	if n := sockets.Descriptors(); n > 0 {
 		return max(n-max(n/10, 2*spare), 1)
@@ -187,10 +188,10 @@ func mostConnections() int {
 	return 1 << 30
 }
 
-// WithUndoOnReset sets what a reset means that follows the answer to a long poll
-// within a second: that the client died before it read that it was granted its
-// lock, which is then given back, or nothing. Default true; false is for a service
-// behind a balancer that resets connections whose answers it has read.
+// WithUndoOnReset sets whether the service gives a lock back if the connection is reset within a
+// second after the answer to a long poll: a reset usually means that the client died before it
+// read the grant. Default true; false is for a service behind a balancer that resets connections
+// whose answers it has read.
 func WithUndoOnReset(undo bool) Option {
 	return func(c *config) error {
 		c.undoOnReset = undo
@@ -198,7 +199,7 @@ func WithUndoOnReset(undo bool) Option {
 	}
 }
 
-// WithOperation sets what is executed under /api/locks. Default: 15 s of nothing.
+// WithOperation sets the operation that is executed under /api/locks. Default: a pause of 15 s.
 func WithOperation(op operations.Operation) Option {
 	return func(c *config) error {
 		if op.Do == nil || op.Length < 0 || op.Length > 23*time.Hour {
@@ -233,8 +234,8 @@ func WithMaxOperations(n int) Option {
 	}
 }
 
-// WithQuorum sets the store of operations of the pattern redlock, and takes
-// charge of it. Default: the service's own store.
+// WithQuorum sets the store of operations of the pattern redlock, which Close closes. Default:
+// the service's own store.
 func WithQuorum(d driver.Driver) Option {
 	return func(c *config) error {
 		if d == nil {

@@ -40,15 +40,15 @@ func overviewRoutes() []route {
 type One struct {
 	overview.Row
 
-	// MayBreak tells that the page may offer the caller to break a lease.
+	// MayBreak is true if the page may offer the caller to break a lease.
 	MayBreak bool `json:"mayBreak"`
 }
 
-// viewFor bounds how long an answer is held back until the store has shown all its locks.
+// viewFor bounds the wait for the store's answers about the locks of one view.
 const viewFor = 2 * time.Second
 
-// viewing returns the context of an answer to the page, unless the store cannot be looked
-// into.
+// viewing returns the context of an answer to the page, or a problem if the store cannot be
+// inspected.
 func (s *Server) viewing(w *answer, r *http.Request) (context.Context, context.CancelFunc, error) {
 	if _, ok := driver.As[driver.Inspector](s.store); !ok {
 		return nil, nil, api.NewProblem(Unsupported, "the store cannot be looked into")

@@ -9,15 +9,15 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/page"
 )
 
-// PageMode says what the page for people at / can do.
+// PageMode selects the functions of the page for people at /.
 type PageMode uint8
 
 const (
-	// PageOff serves no page, and nothing under /v1/overview.
+	// PageOff serves neither the page nor /v1/overview.
 	PageOff PageMode = iota
-	// PageRead shows locks to those who may read them.
+	// PageRead shows each principal the locks that it may read.
 	PageRead
-	// PageFull also offers to break a lease, to those who may break it.
+	// PageFull also offers to break leases, if the principal has that right.
 	PageFull
 )
 
@@ -34,7 +34,7 @@ func WithPage(mode PageMode) Option {
 	}
 }
 
-// WithStoreName sets what the page calls the store: its address, without secrets.
+// WithStoreName sets the name of the store on the page: its address, without secrets.
 func WithStoreName(name string) Option {
 	return func(c *config) error {
 		c.storeName = name
@@ -42,8 +42,8 @@ func WithStoreName(name string) Option {
 	}
 }
 
-// pageRoutes are the files of the page. They hold nothing that is secret, so that they
-// are served to everybody: the page asks for a token if it needs one.
+// pageRoutes returns the routes of the page's files. The files contain no secrets, and are
+// served without authentication: the page asks for a token if it needs one.
 func pageRoutes() (all []route) {
 	for _, f := range page.Files() {
 		all = append(all, route{Route: Route{

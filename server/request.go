@@ -17,17 +17,17 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-// checkAddress refuses an address that cannot be one of this store: with
-// Redis it names a channel, and a client must not have the store write into
-// channels that are others' business. Replicas know one another's addresses by
-// their form only. A service that has just started waits until it has one of its
-// own to compare with; where the store delivers nothing the ticket does without.
+// checkAddress refuses an address that cannot be one of this store: with Redis it names a
+// channel, and a client must not make the store write into the channels of other programs.
+// Addresses of other replicas are recognized by their form only. A service that has just
+// started waits until it has an address of its own to compare with. If the store delivers no
+// hints, the result is empty.
 func (s *Server) checkAddress(address string) (string, error) {
 	if address == "" {
 		return "", nil
 	}
 	for !s.hears() {
-		time.Sleep(time.Millisecond) // until then nothing is known of addresses
+		time.Sleep(time.Millisecond) // the form of addresses is unknown until then
 	}
 	form := s.addressForm.Load()
 	if now := s.session.Address(); form == nil && now != "" {
@@ -44,16 +44,16 @@ func (s *Server) checkAddress(address string) (string, error) {
 	return "", api.NewProblem(Invalid, "notify %q is not the address of an event stream of this service", oneline.Shorten(address))
 }
 
-// hears reports whether the service listens for hints. A store that cannot deliver
-// them is given up after a while: who waits then asks.
+// hears reports whether the service receives hints. It returns true as well if the store
+// delivers no hints, or none within the store timeout: waiters poll then.
 func (s *Server) hears() bool {
 	return !s.session.Hears() || s.session.Address() != "" || time.Since(s.opened) > s.cfg.storeTimeout
 }
 
 var words = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9A-Za-z]+`) })
 
-// formOf is what the addresses of one store have in common: what is random or
-// counted in them is left out.
+// formOf returns the common part of all addresses of one store: an address without its random
+// parts and numbers.
 func formOf(address string) string {
 	return words().ReplaceAllStringFunc(address, func(word string) string {
 		switch {
@@ -81,13 +81,13 @@ func lockName(x *Exchange, key string) (string, error) {
 	return x.Name, check.Text("name", x.Name, 1, check.MaxName)
 }
 
-// lifetime is the TTL of a request.
+// lifetime returns the TTL of a request.
 func (s *Server) lifetime(m *wire.Millis) (time.Duration, error) {
 	ttl := api.MillisOr(m, min(check.DefaultTTL, s.cfg.maxTTL))
 	return ttl.Duration(), check.Millis("ttlMs", ttl, check.MinTTL, s.cfg.maxTTL)
 }
 
-// request is what the body of an acquire asks of the store.
+// request returns the request to the store for the body of an acquire.
 func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	ttl, err := s.lifetime(b.TTL)
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
-// Route is one operation of the interface. The table of all routes is what
-// requests are matched against, and what the OpenAPI document is made from.
+// Route is one operation of the interface. Requests are matched against the table of all routes,
+// and the OpenAPI document is made from it.
 type Route = api.Route
 
-// Parameter is one of the query of a route, or a header.
+// Parameter is a parameter of a route, in the query or in a header.
 type Parameter = api.Parameter
 
-// Cause is one reason why a request is not answered as it was meant. Each has a
-// problem type of its own, which docs/http.md documents.
+// Cause is one reason why a request fails. Each has a problem type of its own, which
+// docs/http.md documents.
 type Cause = api.Cause
 
 // The causes.
@@ -43,12 +43,11 @@ var (
 	Internal        = api.Internal
 )
 
-// Causes returns all of them, in the order in which they are documented.
+// Causes returns all causes, in the order in which they are documented.
 func Causes() []*Cause { return api.Causes() }
 
-// route is a route and what handles its requests.
+// route is a route with its handler.
 type route = api.Entry[handler]
 
-// handler answers a request, or returns why it does not: an error that the
-// caller of the handler turns into a problem.
+// handler answers a request, or returns an error, which the caller answers as a problem.
 type handler func(s *Server, w *answer, r *http.Request) error

@@ -32,12 +32,11 @@ func (s *Server) newHTTP() *http.Server {
 	}
 }
 
-// Serve serves the connections that l accepts, with TLS if config is not nil,
-// until Shutdown or Close. It may be called for several listeners, each with TLS of
-// its own; HTTP/2 is spoken where config.NextProtos names it. Unlike a server of one's own around the handler it
-// bounds how many connections there are, how long requests may take to arrive and
-// answers to be read, and notices that the client of a long poll did not live to read
-// that it was granted its lock.
+// Serve serves the connections that l accepts, with TLS if config is not nil, until Shutdown or
+// Close. It may be called for several listeners, each with its own TLS; HTTP/2 is offered if
+// config.NextProtos names it. Unlike an [http.Server] around the handler it bounds the number of
+// connections, the time in which requests arrive and answers are read, and notices if the client
+// of a long poll died before it read the grant of its lock.
 //
 // It returns [http.ErrServerClosed] after Shutdown or Close.
 func (s *Server) Serve(l net.Listener, config *tls.Config) error {
@@ -48,29 +47,28 @@ func (s *Server) Serve(l net.Listener, config *tls.Config) error {
 	return s.intake.serve(l, func() error { return s.http.Serve(counted) })
 }
 
-// Leave has the service say that it is not ready any more, and close connections with its
-// answers, while it serves all requests as before: so that balancers send clients elsewhere
-// before Drain and the end of its port.
+// Leave makes the readiness probe fail, and closes connections after their next answer. All
+// requests are served as before. So balancers send clients elsewhere before Drain and the end of
+// the port.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
 func (s *Server) isLeaving() bool { return s.leaving.Load() || s.isDraining() }
 
-// Drain begins the end: the service says that it is not ready any more, and
-// requests that wait are answered: with 202 if their place is kept, so that they
-// ask another replica, and otherwise with 503. Operations run on, and are not
-// begun. Other requests are served as before.
+// Drain begins the end. The readiness probe fails, and requests that wait are answered: with 202
+// if their place is kept, so that their clients ask another replica, and otherwise with 503.
+// Operations run on, but no more are begun. Other requests are served as before.
 func (s *Server) Drain() { s.drain() }
 
 func (s *Server) isDraining() bool { return s.serving.Err() != nil }
 
-// Shutdown drains, waits until all requests and operations have ended, and
-// closes the service. When the operations have ended it accepts no connection any more.
-// What is asked then for the first time on a connection that it has accepted is answered
-// if it comes within a second. When ctx ends first it returns the error of ctx, having
-// ended the operations and told their clients.
+// Shutdown drains, waits until all requests and operations have ended, and closes the service.
+// When the operations have ended it stops accepting connections. The first request on a
+// connection that was accepted before is still answered if it arrives within a second. If ctx
+// ends first, Shutdown cancels the operations, answers their clients, and returns the error of
+// ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.Drain()
-	err := s.operations.Wait(ctx) // their clients are to be answered: the connections last
+	err := s.operations.Wait(ctx) // before the connections are closed, for the answers to their clients
 	if err != nil {
 		s.operations.Cancel()
 		_ = s.operations.Wait(context.Background()) // Do ends with its context
@@ -81,12 +79,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return oneline.Join(err, s.intake.end(ctx), s.http.Shutdown(ctx), s.Close())
 }
 
-// lastWords is how long the last answers may take to be sent.
+// lastWords bounds the time to send the last answers.
 const lastWords = time.Second
 
-// Close ends the service at once: connections are cut, and what operations do
-// is cancelled; it returns when they have given their locks back. The store is
-// closed. Further calls return the result of the first.
+// Close ends the service at once: it closes the connections, cancels the operations, waits until
+// they have released their locks, and closes the store. Further calls return the result of the
+// first.
 func (s *Server) Close() error {
 	s.closing.Do(func() {
 		s.Drain()

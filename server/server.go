@@ -6,11 +6,10 @@
 //	defer service.Close()
 //	http.ListenAndServe("127.0.0.1:8080", service)
 //
-// It is a thin translation. All truth is in the store, so that several replicas
-// on one store are one service, and a restart loses nothing but connections.
-// The lease id that a client chooses is its idempotency key: a request that is
-// repeated has the effect and the answer of one. Package httpdriver is the
-// client in Go; docs/http.md describes the interface.
+// It is a thin translation. All state is in the store, so that several replicas on one store are
+// one service, and a restart loses only connections. The lease id that a client chooses is its
+// idempotency key: a repeated request has the effect and the answer of a single one. Package
+// httpdriver is the client in Go; docs/http.md describes the interface.
 package server
 
 import (
@@ -42,7 +41,7 @@ type Server struct {
 	handler    step
 	http       *http.Server
 	session    *session.Session
-	terms      session.Terms // of what requests ask of it
+	terms      session.Terms // of requests
 	inflight   *inflight
 	contention *contention
 	opened     time.Time
@@ -71,7 +70,7 @@ type Server struct {
 	serving  context.Context // ends when the end has begun
 	drain    context.CancelFunc
 	leaving  atomic.Bool   // the service is not ready any more, and serves on
-	over     chan struct{} // closed when nothing is served any more
+	over     chan struct{} // closed when all connections are
 	closing  sync.Once
 	closeErr error
 }
@@ -131,7 +130,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	return s, nil
 }
 
-// openSession has the service be one process that waits for all its clients.
+// openSession opens the session in which the service waits for all its clients.
 func (s *Server) openSession() {
 	s.session = session.New(s.store, s.cfg.log, nil)
 	s.session.Through(s.verbs)
@@ -160,8 +159,8 @@ func (s *Server) start(f func()) bool {
 	return true
 }
 
-// newOperations makes what executes operations. They ask a store for as long as any
-// other request does.
+// newOperations makes the runner of operations. They have the same store timeout as other
+// requests.
 func (s *Server) newOperations() (err error) {
 	s.operations, err = operations.New(operations.Config{
 		Store: s.store, Quorum: s.cfg.quorum, Operation: s.cfg.operation, TTL: s.cfg.operationTTL, Wait: s.cfg.operationWait,
@@ -173,7 +172,7 @@ func (s *Server) newOperations() (err error) {
 // Routes returns all operations.
 func (s *Server) Routes() []Route { return s.table.Routes() }
 
-// routes is the whole interface.
+// routes returns all routes of the interface.
 func routes(mode PageMode) []route {
 	var all []route
 	for _, some := range [][]route{leaseRoutes(), stateRoutes(), eventRoutes(), operationRoutes(), healthRoutes(), documentRoutes()} {

@@ -80,7 +80,7 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 	return nil
 }
 
-// glance shows who holds a lock, and nobody who waits.
+// glance shows the holders of a lock without its waiters.
 func (s *Server) glance(w *answer, r *http.Request, name string) error {
 	ctx, cancel := context.WithTimeout(answering(r), s.cfg.storeTimeout)
 	defer cancel()
@@ -97,7 +97,8 @@ func (s *Server) glance(w *answer, r *http.Request, name string) error {
 	return nil
 }
 
-// unread is why nothing can be shown: the store is unavailable, unless the client has gone.
+// unread returns the error of a read that failed: the store is unavailable, unless the client
+// has gone.
 func unread(r *http.Request, err error) error {
 	if errors.Is(answering(r).Err(), context.Canceled) {
 		return errVanished
@@ -105,7 +106,7 @@ func unread(r *http.Request, err error) error {
 	return timing.OfRead(err)
 }
 
-// preferredWait is how long the client is ready to wait for a change.
+// preferredWait returns the time that the client offers to wait for a change.
 func (s *Server) preferredWait(r *http.Request) time.Duration {
 	n, err := strconv.ParseUint(preference(r, "wait"), 10, 31)
 	if err != nil {
@@ -114,7 +115,7 @@ func (s *Server) preferredWait(r *http.Request) time.Duration {
 	return min(time.Duration(n)*time.Second, s.cfg.maxWait)
 }
 
-// preference is the value of one in a Prefer header (RFC 7240), empty without.
+// preference returns the value of a preference in the Prefer headers (RFC 7240), or "".
 func preference(r *http.Request, want string) string {
 	for _, value := range r.Header["Prefer"] {
 		for part := range strings.SplitSeq(value, ",") {
@@ -141,8 +142,8 @@ func matches(known []string, etag string) bool {
 	return false
 }
 
-// change waits until a lock does not look any more as the client knows it, or the client may
-// not know it any more.
+// change waits until the lock has another etag than the known ones, or the client loses its
+// right to read.
 func (s *Server) change(r *http.Request, x *Exchange, name string, known []string, wait time.Duration) (sight, error) {
 	leave, err := s.admit(x)
 	if err != nil {
@@ -167,7 +168,7 @@ func (s *Server) change(r *http.Request, x *Exchange, name string, known []strin
 			if r.Context().Err() != nil {
 				return sight{}, errVanished
 			}
-			return now, nil // the caller finds out why
+			return now, nil // the caller compares the rights
 		case <-timer.C:
 			return s.look(ctx, name), nil
 		case <-s.serving.Done():

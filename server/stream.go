@@ -16,53 +16,54 @@ import (
 )
 
 const (
-	// backlog is how many events wait for a slow client. One that is slower
-	// misses some and is told so.
+	// backlog is the maximum number of events that wait for a slow client. If there are more,
+	// the client misses some and gets the event ready instead.
 	backlog = 4096
-	// backlogBytes bounds the states of locks among them, as JSON: one may have thousands
-	// of holders with labels. The newest is kept whatever its size.
+	// backlogBytes bounds the states of locks in the backlog, as JSON: a lock may have thousands
+	// of holders with labels. The newest state is kept at any size.
 	backlogBytes = 4 << 20
-	// replay is how many are kept that were sent, for a client that did not read
-	// them.
+	// replay is the number of events that are kept after they were sent, for a client that did
+	// not read them.
 	replay = 256
-	// lingerFor is how long a stream waits for a client that has gone.
+	// lingerFor is how long a stream waits for a client that was disconnected.
 	lingerFor = 15 * time.Second
 )
 
-// stream is what one client is told, on one connection after the other.
+// stream holds the events for one client, which may read them by several connections, one after
+// the other.
 type stream struct {
-	id, of   string              // of whom, and of what
+	id, of   string              // of is the client with its locks
 	sub      driver.Subscription // nil if the store has none
 	watchers sync.WaitGroup
 	cancel   context.CancelFunc // of watchers
 	leave    func()             // the quota
 	ended    sync.Once
-	more     chan struct{} // holds a token when there is something to be sent
+	more     chan struct{} // holds a token when there are events to send
 
 	mu    sync.Mutex
 	log   []event
 	bytes int    // of the states of locks in log
-	first uint64 // the number of the first in log, from 1
+	first uint64 // the number of the first event in log, from 1
 
 	// Guarded by the mu of streams.
 	taken chan struct{} // closed when the client has come back by another connection
 	timer *time.Timer   // ends the stream; nil while a connection has it
 }
 
-// event is one that waits to be sent.
+// event is one server-sent event.
 type event struct {
 	name string
 	data any
 }
 
-// size is what backlogBytes counts.
+// size returns the size of the event for backlogBytes.
 func (e event) size() int {
 	text, _ := e.data.(json.RawMessage)
 	return len(text)
 }
 
-// newStream subscribes to the store: the stream has an address of its own, so that
-// a client that has died is not taken for another.
+// newStream subscribes to the store. Each stream has an address of its own, so that hints for a
+// client that has died do not reach another client.
 func (s *Server) newStream(x *Exchange, of string, names []string) (_ *stream, err error) {
 	f := &stream{id: rand.Text(), of: of, more: make(chan struct{}, 1), first: 1}
 	if f.leave, err = s.admit(x, names...); err != nil {
@@ -85,22 +86,22 @@ func (s *Server) newStream(x *Exchange, of string, names []string) (_ *stream, e
 }
 
 func (f *stream) hint(h driver.Hint) {
-	if h.Kind == driver.HintResync { // the address tells
+	if h.Kind == driver.HintResync { // ready has the same meaning
 		f.push(event{wire.EventReady, nil})
 		return
 	}
 	f.push(event{wire.HintName(h.Kind), wire.HintOf(h)})
 }
 
-// isFor reports whether a client may know of the event. The store tells of a break to all;
-// whoever may take the lock may have been the holder. The rights are those at the time of
-// sending: they may have changed since the event was kept.
+// isFor reports whether a client may receive the event. The store announces a break to all
+// streams; only clients that may take or read the lock receive it. It compares the rights when
+// the event is sent, since they may have changed after it was stored.
 func (e event) isFor(x *Exchange) bool {
 	h, ok := e.data.(wire.Hint)
 	return !ok || e.name != wire.EventBroken || x.may(auth.Acquire, h.Key) || x.may(auth.Read, h.Key)
 }
 
-// follow tells of every change of a lock.
+// follow pushes an event at every change of a lock.
 func (f *stream) follow(ctx context.Context, s *Server, name string) {
 	o := s.watchers.watch(name)
 	defer o.leave()
@@ -119,7 +120,7 @@ func (f *stream) follow(ctx context.Context, s *Server, name string) {
 	}
 }
 
-// push has an event sent. It does not wait for the client.
+// push adds an event to the stream. It does not wait for the client.
 func (f *stream) push(e event) {
 	f.mu.Lock()
 	f.bytes += e.size()
@@ -131,7 +132,7 @@ func (f *stream) push(e event) {
 	f.wake()
 }
 
-// drop forgets the first n events. The caller holds mu.
+// drop removes the first n events. The caller holds mu.
 func (f *stream) drop(n int) {
 	for i := range n {
 		f.bytes -= f.log[i].size()
@@ -140,7 +141,7 @@ func (f *stream) drop(n int) {
 	f.log, f.first = f.log[n:], f.first+uint64(n)
 }
 
-// wake has somebody look for events.
+// wake wakes the connection of the stream, to look for events.
 func (f *stream) wake() {
 	select {
 	case f.more <- struct{}{}:
@@ -148,8 +149,8 @@ func (f *stream) wake() {
 	}
 }
 
-// pull returns the events from number next on, or from the first that is there,
-// and the number of the first of them.
+// pull returns the events from number next on, or from the first that is still stored, and the
+// number of the first event that it returns.
 func (f *stream) pull(next uint64) (events []event, first uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,21 +177,21 @@ func (f *stream) end() {
 	f.ended.Do(func() {
 		f.cancel()
 		if f.sub != nil {
-			_ = f.sub.Close() // nobody is told any more
+			_ = f.sub.Close() // an error changes nothing
 		}
 		f.watchers.Wait()
 		f.leave()
 	})
 }
 
-// streams are those that a client hears, or may come back to.
+// streams holds the streams that have a client, or to which a client may return.
 type streams struct {
 	mu  sync.Mutex
 	all map[string]*stream // by id
 }
 
-// add takes a new stream, for its first connection. taken is closed when another
-// one has it.
+// add adds a new stream, with its first connection. taken is closed when another connection
+// resumes the stream.
 func (s *streams) add(f *stream) (taken chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +200,8 @@ func (s *streams) add(f *stream) (taken chan struct{}) {
 	return f.taken
 }
 
-// resume returns the stream of which last is the id of an event, and the number of
-// the next; nil if there is none, or it is somebody else's.
+// resume returns the stream of the event with the id last, and the number of the event after it.
+// It returns nil if the stream has ended, or belongs to another client.
 func (s *streams) resume(last, of string) (_ *stream, next uint64, taken chan struct{}) {
 	id, number, _ := strings.Cut(last, ".")
 	n, err := strconv.ParseUint(number, 10, 63)
@@ -211,15 +212,15 @@ func (s *streams) resume(last, of string) (_ *stream, next uint64, taken chan st
 		return nil, 0, nil
 	}
 	if f.timer == nil {
-		close(f.taken) // the old connection has not been missed yet
+		close(f.taken) // the end of the old connection has not been noticed yet
 	}
 	f.timer, f.taken = nil, make(chan struct{})
 	f.wake()
 	return f, n + 1, f.taken
 }
 
-// leave ends a connection. Its stream waits for the client to come back, unless it
-// has done so already, or cannot.
+// leave ends a connection. Its stream waits for the client to return, unless the client has
+// returned already or last is true.
 func (s *streams) leave(f *stream, taken chan struct{}, last bool) {
 	if last {
 		s.end(f)
@@ -228,13 +229,13 @@ func (s *streams) leave(f *stream, taken chan struct{}, last bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.taken != taken {
-		f.wake() // what this one was woken for
+		f.wake() // this connection may have taken the token of the new one
 		return
 	}
 	f.timer = time.AfterFunc(lingerFor, func() { s.end(f) })
 }
 
-// end ends a stream whose client has not come back.
+// end ends a stream whose client has not returned.
 func (s *streams) end(f *stream) {
 	s.mu.Lock()
 	delete(s.all, f.id)
@@ -242,7 +243,7 @@ func (s *streams) end(f *stream) {
 	f.end()
 }
 
-// close ends all streams, which nobody hears any more.
+// close ends all streams, after their connections have ended.
 func (s *streams) close() {
 	s.mu.Lock()
 	var all []*stream

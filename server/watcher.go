@@ -22,8 +22,8 @@ const (
 	looksPerSecond = 1000
 )
 
-// watchers watch locks for clients, one for each lock whatever the number of
-// clients. Stores do not tell of changes, so they look again and again.
+// watchers watch locks for clients. All clients of one lock share a watcher, which polls: stores
+// do not report changes.
 type watchers struct {
 	s       *Server
 	looking context.Context // ends with the service
@@ -39,7 +39,7 @@ func newWatchers(s *Server) *watchers {
 	return l
 }
 
-// watcher watches one lock while anybody is interested.
+// watcher watches one lock while it has clients.
 type watcher struct {
 	of      *watchers
 	key     string
@@ -54,7 +54,7 @@ type watcher struct {
 	next   chan struct{} // closed at the next change
 }
 
-// sight is what a lock looked like.
+// sight is the state of a lock at one look.
 type sight struct {
 	driver.Snapshot
 	err  error
@@ -62,17 +62,15 @@ type sight struct {
 	look uint64 // the number of the watcher's look, from 1
 }
 
-// interest is that of one client in a lock: in what is seen by looks that begin from now
-// on. The client may have seen the lock already, and a look that began before may tell of
-// an earlier state.
+// interest is the interest of one client in a lock. It counts only looks that begin after it:
+// an earlier look may return a state that is older than the one the client has seen.
 type interest struct {
 	*watcher
 	after uint64 // the number of the last look that had begun
 }
 
-// watch has a lock watched for a client, which leaves the watcher in the end. The lock is
-// looked at soon: others may have watched it, and their last look is too early for this
-// client.
+// watch starts to watch a lock for a client; leave ends that. The lock is looked at soon, even
+// if it is watched already, because the last look may be too early for this client.
 func (l *watchers) watch(key string) interest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +104,7 @@ func (o *watcher) leave() {
 	}
 }
 
-// nudge has a lock looked at that may have changed.
+// nudge makes the watcher of a lock look at once, since the lock may have changed.
 func (l *watchers) nudge(key string) {
 	l.mu.Lock()
 	o := l.all[key]
@@ -130,10 +128,10 @@ func (o *watcher) nudge() {
 	}
 }
 
-// run looks until nobody is interested. A look that is under way then is not given up before
-// the service ends: that may cost a connection which others share.
+// run looks until ctx ends. A look that is under way then is cancelled only when the service
+// ends: a cancelled look may close a connection to the store that other requests share.
 func (o *watcher) run(ctx context.Context) {
-	for ctx.Err() == nil { // which a tick may hide
+	for ctx.Err() == nil { // select may choose a tick although ctx has ended
 		o.mu.Lock()
 		o.looks++
 		look := o.looks
@@ -151,7 +149,7 @@ func (o *watcher) run(ctx context.Context) {
 	}
 }
 
-// see tells those who wait for a look, and for a change.
+// see stores a state, and wakes the clients that wait for a look or for a change.
 func (o *watcher) see(now sight) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -164,9 +162,9 @@ func (o *watcher) see(now sight) {
 	o.looked = make(chan struct{})
 }
 
-// last returns what was seen last, and a channel that is closed when something else is. As
-// long as no look of this interest has ended, the sight has no etag, and the channel is
-// closed when the next one has.
+// last returns the last state, and a channel that is closed at the next change. Until a look of
+// this interest has ended, the state has no etag, and the channel is closed at the end of the
+// next look.
 func (i interest) last() (sight, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -176,7 +174,7 @@ func (i interest) last() (sight, <-chan struct{}) {
 	return i.seen, i.next
 }
 
-// look asks the store what a lock looks like.
+// look asks the store for the state of a lock.
 func (s *Server) look(ctx context.Context, key string) sight {
 	store, ok := driver.As[driver.Inspector](s.store)
 	if !ok {
@@ -192,8 +190,8 @@ func (s *Server) look(ctx context.Context, key string) sight {
 	return sight{Snapshot: snap, etag: etag(&snap)}
 }
 
-// etag names who holds and who waits, and nothing that time alone changes. The
-// tag is weak: what remains of leases differs.
+// etag returns a tag of the holders and waiters that does not change by time alone. It is weak,
+// since states with the same tag may differ in the remaining time of leases.
 func etag(s *driver.Snapshot) string {
 	h := fnv.New64a()
 	for _, p := range s.Holders {
