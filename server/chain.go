@@ -103,7 +103,7 @@ type middleware func(next step) step
 //	observe       calls the observers: request logs, metrics, traces
 //	recover       answers 500 instead of dropping the connection
 //	limit         bounds the body; 503 on a connection that is one too many
-//	origin        refuses what another site makes a browser send
+//	origin        refuses requests that another site makes a browser send
 //	authenticate  finds the principal, 401 without one
 //	authorize     compares its rights with the route's verb, 403 without
 //	serve         the handler of the route
@@ -126,7 +126,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // a request on a connection that is closed later might be lost
 	}
 	a := &answer{ResponseWriter: w}
-	if r.ProtoMajor == 2 { // a connection with several streams is no bound for one of them
+	if r.ProtoMajor == 2 { // every stream moves the write deadline of the connection
 		a.within = s.cfg.writeTimeout
 	}
 	x := &a.x
@@ -235,9 +235,9 @@ func (s *Server) recover(next step) step {
 	}
 }
 
-// origin refuses what a page of another site makes a browser send: a service
-// on the loopback interface is in reach of every page that its user opens, also under
-// the name of the page's own site.
+// origin refuses requests that a page of another site makes a browser send. Every page that a
+// user opens can reach a service on the loopback interface, also under the name of the page's
+// own site.
 func (s *Server) origin(next step) step {
 	protection := http.NewCrossOriginProtection()
 	return func(w *answer, r *http.Request) {
@@ -353,7 +353,7 @@ func (s *Server) authenticated(r *http.Request, name string) (auth.Principal, er
 	return p, err
 }
 
-var errAnother = errors.New("they are those of another principal now")
+var errAnother = errors.New("the credentials belong to another principal now")
 
 // authorize compares the rights of the principal with the verb of the route, for the lock in the
 // path. Handlers of routes about several locks do that themselves.

@@ -18,10 +18,10 @@ import (
 func eventRoutes() []route {
 	return []route{{Handle: (*Server).events, Route: Route{
 		Method: http.MethodGet, Path: "/v1/events", Operation: "events",
-		Summary: "Stream what happens to one's own tickets, which leases are broken of the locks that one may acquire or read, and what happens to the locks that are named", Verb: auth.Acquire,
+		Summary: "Stream hints for the client's tickets, breaks of leases of the locks that it may acquire or read, and changes of the named locks", Verb: auth.Acquire,
 		Query: []Parameter{
-			{Name: "name", Type: "string", Repeated: true, Description: "a lock of which every change is told; may be repeated"},
-			{Name: "Last-Event-ID", Type: "string", Header: true, Description: "the id of the last event that was read: the stream goes on behind it, with the same address, if it was lost less than 15 s ago and by way of the same replica"},
+			{Name: "name", Type: "string", Repeated: true, Description: "a lock whose changes are sent; may be repeated"},
+			{Name: "Last-Event-ID", Type: "string", Header: true, Description: "the id of the last event that was read: the stream continues after it, with the same address, if the connection ended less than 15 s ago and was to the same replica"},
 		},
 		Media:   "text/event-stream",
 		Success: []int{http.StatusOK},

@@ -18,17 +18,17 @@ func healthRoutes() []route {
 	return []route{
 		{Handle: (*Server).health, Route: Route{
 			Method: http.MethodGet, Path: "/health", Operation: "health", Probe: true,
-			Summary: "Tell that the service runs", Reply: Health{},
+			Summary: "Return that the service runs", Reply: Health{},
 			Success: []int{http.StatusOK},
 		}},
 		{Handle: (*Server).livez, Route: Route{
 			Method: http.MethodGet, Path: "/livez", Operation: "livez", Probe: true,
-			Summary: "Tell whether the service is alive, whatever its store does", Reply: Health{},
+			Summary: "Return whether the service is alive, even if its store is not", Reply: Health{},
 			Success: []int{http.StatusOK},
 		}},
 		{Handle: (*Server).readyz, Route: Route{
 			Method: http.MethodGet, Path: "/readyz", Operation: "readyz", Probe: true,
-			Summary: "Tell whether locks can be taken: the store is reachable and writable, and the service is not about to end",
+			Summary: "Return whether locks can be taken: the store is reachable and writable, and the service is not about to end",
 			Reply:   Health{}, Success: []int{http.StatusOK},
 			Causes: []*Cause{Draining, Unavailable, Overloaded},
 		}},
@@ -46,7 +46,7 @@ type Health struct {
 	Service string `json:"service,omitempty"`
 }
 
-// health answers byte for byte what its clients expect.
+// health answers with a body that is specified byte for byte.
 func (s *Server) health(w *answer, _ *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(`{"status":"ok","service":"distributed-lock"}`))
@@ -66,7 +66,7 @@ func (s *Server) readyz(w *answer, r *http.Request) error {
 		return err
 	}
 	if !s.hearsSoon(answering(r)) {
-		return api.NewProblem(Unavailable, "the service does not hear yet whose turn it is").After(api.RetryLater)
+		return api.NewProblem(Unavailable, "the service does not receive hints from the store yet").After(api.RetryLater)
 	}
 	if err := s.probe.look(answering(r)); err != nil {
 		p := api.NewProblem(Unavailable, "the store cannot be reached, or cannot be written to").After(api.RetryLater)

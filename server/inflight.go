@@ -44,7 +44,7 @@ type visit struct {
 	of        visitKey
 	name      string        // in the store
 	requests  int           // under way, or with an answer that may turn out not to be read
-	life      time.Duration // of what they ask for
+	life      time.Duration // the longest TTL that they ask for
 	told      int           // requests that have answered with the lease or a place
 	abandoned bool          // the client of a request has gone
 	kept      time.Duration // for how long that client keeps its place in the queue

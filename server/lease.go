@@ -47,9 +47,9 @@ func leaseRoutes() []route {
 		Method: http.MethodDelete, Path: "/v1/locks/{name}/leases/{id}", Operation: "release",
 		Summary: "Release a lease, or leave the queue", Verb: auth.Acquire,
 		Query: []Parameter{
-			{Name: "keepMs", Type: "integer", Description: "keep the lock closed for so long, 86400000 at most, for jobs that are shorter than the clocks of their hosts differ"},
-			{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for so long, so that a late repetition of its acquire takes nothing; 60000 unless given, which is always allowed"},
-			{Name: "visit", Type: "string", Description: "end the lease or place only if it was asked for by the visit of this name, and a lease by no other"},
+			{Name: "keepMs", Type: "integer", Description: "keep the lock closed for this time, 86400000 at most, for jobs that are shorter than the clocks of their hosts differ"},
+			{Name: "forbidMs", Type: "integer", Description: "refuse the lease id for this time, so that a late repetition of its acquire has no effect; default 60000, which is always allowed"},
+			{Name: "visit", Type: "string", Description: "end the lease or place only if the visit of this name asked for it, and for a lease no other visit did"},
 			preferRepresentation,
 		},
 		Reply:   wire.Lease{},
@@ -67,7 +67,7 @@ func leaseRoutes() []route {
 	}
 }
 
-var preferRepresentation = Parameter{Name: "Prefer", Type: "string", Header: true, Description: "return=representation answers 200 and what was ended"}
+var preferRepresentation = Parameter{Name: "Prefer", Type: "string", Header: true, Description: "return=representation answers 200 and the lease that was ended"}
 
 // byKey returns the form of an operation that names the lock outside the path: a proxy may
 // change a path.
@@ -93,7 +93,7 @@ func held(l *wire.Lease) *api.Problem {
 
 // lost returns the problem of a lease or ticket that has ended, with the reason.
 func lost(l *wire.Lease) *api.Problem {
-	p := api.NewProblem(Gone, "the store does not have the lease %s of %q any more", l.LeaseID, l.Key)
+	p := api.NewProblem(Gone, "the store no longer has the lease %s of %q", l.LeaseID, l.Key)
 	switch {
 	case l.Broken:
 		p = api.NewProblem(Broken, "the lease %s of %q was broken: %s", l.LeaseID, l.Key, l.Reason)
@@ -111,7 +111,7 @@ func leaseRef(x *Exchange, key, id string) (driver.Ref, error) {
 	case x.LeaseID == "":
 		x.LeaseID = id
 	case id != "":
-		return driver.Ref{}, api.NewProblem(Invalid, "leaseId stands in the path")
+		return driver.Ref{}, api.NewProblem(Invalid, "the path names the lease: leaseId is not allowed in the body")
 	}
 	name, err := lockName(x, key)
 	return driver.Ref{Key: name, ID: x.LeaseID}, check.First(err, check.ID(x.LeaseID))
@@ -412,7 +412,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	}
 	s.watchers.nudge(name)
 	if got.State == driver.Gone {
-		return api.NewProblem(NotHeld, "the lease %s is not there", b.LeaseID)
+		return api.NewProblem(NotHeld, "there is no lease %s", b.LeaseID)
 	}
 	// A break is logged, because a person decided it.
 	s.cfg.log.Warn("broken by force", "name", name, "lease", b.LeaseID, "client", w.x.Client(), "reason", b.Reason, "trace", w.x.Trace)

@@ -248,7 +248,8 @@ func (t *timeouts) shared(now time.Time) context.Context {
 	return t.last
 }
 
-// close stops the timer. A later call gets a new one, and so the error of a store that is closed.
+// close stops the timer. A later call gets a new timer, so that it receives the error of the
+// closed store.
 func (t *timeouts) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -64,7 +64,7 @@ func newMetrics(q *quota) *metrics {
 		}, []string{"operation"}),
 		waiting: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "leasehold_http_waiters",
-			Help: "Requests whose answer is held back until a lock is granted or something changes, and places in queues that are kept without one.",
+			Help: "Requests that are held back until a lock is granted or something changes, and places in queues that are kept without a request.",
 		}, func() float64 { return float64(q.now()) }),
 	}
 	registry := prometheus.NewRegistry()

@@ -16,10 +16,10 @@ func overviewRoutes() []route {
 	return []route{
 		{Handle: (*Server).overviewLocks, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview", Operation: "overview",
-			Summary: "Show some locks with their holders, of those that the caller may read", Verb: auth.Read,
+			Summary: "Show a page of the locks that the caller may read, with their holders", Verb: auth.Read,
 			Query: []Parameter{
-				{Name: "prefix", Type: "string", Description: "what the names begin with"},
-				{Name: "cursor", Type: "string", Description: "that of the view before"},
+				{Name: "prefix", Type: "string", Description: "the beginning of the names"},
+				{Name: "cursor", Type: "string", Description: "the cursor of the previous view"},
 			},
 			Reply: overview.View{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable, Draining},
 		}},
@@ -30,7 +30,7 @@ func overviewRoutes() []route {
 		}},
 		{Handle: (*Server).overviewHealth, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview/health", Operation: "overviewHealth",
-			Summary: "Show how the store is", Verb: auth.Read,
+			Summary: "Show the state of the store", Verb: auth.Read,
 			Reply: overview.Vitals{}, Success: []int{http.StatusOK},
 		}},
 	}
@@ -51,7 +51,7 @@ const viewFor = 2 * time.Second
 // inspected.
 func (s *Server) viewing(w *answer, r *http.Request) (context.Context, context.CancelFunc, error) {
 	if _, ok := driver.As[driver.Inspector](s.store); !ok {
-		return nil, nil, api.NewProblem(Unsupported, "the store cannot be looked into")
+		return nil, nil, api.NewProblem(Unsupported, "the store cannot be inspected")
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, cancel := context.WithTimeout(answering(r), viewFor)

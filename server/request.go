@@ -66,8 +66,8 @@ func formOf(address string) string {
 	})
 }
 
-// lockName returns the name of the lock: that of the path, whose right [Server.authorize]
-// has compared, or else key, whose right it compares.
+// lockName returns the name of the lock, from the path or else key. It compares the right to key,
+// as [Server.authorize] does for the path.
 func lockName(x *Exchange, key string) (string, error) {
 	switch {
 	case x.Name == "":
@@ -76,7 +76,7 @@ func lockName(x *Exchange, key string) (string, error) {
 			return "", forbidden(x.Route.Verb)
 		}
 	case key != "":
-		return "", api.NewProblem(Invalid, "key stands in the path")
+		return "", api.NewProblem(Invalid, "the path names the lock: key is not allowed in the body or query")
 	}
 	return x.Name, check.Text("name", x.Name, 1, check.MaxName)
 }
@@ -117,7 +117,7 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 		check.Visit(b.Visit),
 	)
 	if err == nil && b.Notify != "" && b.Wait > 0 {
-		err = api.NewProblem(Invalid, "waitMs holds the answer back, so that there is nothing to notify of")
+		err = api.NewProblem(Invalid, "notify excludes waitMs: with waitMs the answer itself is held back until the grant")
 	}
 	if err == nil {
 		b.Notify, err = s.checkAddress(b.Notify)
@@ -129,7 +129,7 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 		err = api.NewProblem(Invalid, "downgrade is for mode shared, without waitMs")
 	}
 	if err == nil && b.Reentrant && b.Owner == "" {
-		err = api.NewProblem(Invalid, "reentrant needs an owner, whose name identifies it")
+		err = api.NewProblem(Invalid, "reentrant needs an owner, which identifies the holder")
 	}
 	return driver.Request{
 		Key: name, ID: b.LeaseID, Owner: b.Owner, Reenter: b.Reentrant, Labels: b.Labels, Since: b.Since,

@@ -20,11 +20,11 @@ import (
 func stateRoutes() []route {
 	inspect := route{Handle: (*Server).inspect, Route: Route{
 		Method: http.MethodGet, Path: "/v1/locks/{name}", Operation: "inspect",
-		Summary: "Show who holds a lock and who waits for it", Verb: auth.Read, Reply: wire.Lock{},
+		Summary: "Show the holders and the waiters of a lock", Verb: auth.Read, Reply: wire.Lock{},
 		Query: []Parameter{
 			{Name: "If-None-Match", Type: "string", Header: true, Description: "the ETag of an earlier answer: 304 while nothing has changed"},
-			{Name: "waiters", Type: "string", Description: "false leaves those who wait out, however many there are, and answers at once"},
-			{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for so many seconds, or until something changes"},
+			{Name: "waiters", Type: "string", Description: "false leaves the waiters out, and answers at once"},
+			{Name: "Prefer", Type: "string", Header: true, Description: "wait=30 holds the 304 back for 30 seconds, or until something changes"},
 		},
 		Success: []int{http.StatusOK, http.StatusNotModified},
 		Causes:  []*Cause{TooMany, Unsupported, Unavailable, Draining},
@@ -35,10 +35,10 @@ func stateRoutes() []route {
 		inspect, inspectByKey,
 		{Handle: (*Server).list, Route: Route{
 			Method: http.MethodGet, Path: "/v1/locks", Operation: "list",
-			Summary: "List the locks that are held or waited for, page by page: each name once on a page, perhaps again on another", Verb: auth.Read, Reply: wire.Locks{},
+			Summary: "List the locks that are held or waited for, page by page: each name once on a page, but possibly again on another", Verb: auth.Read, Reply: wire.Locks{},
 			Query: []Parameter{
-				{Name: "prefix", Type: "string", Description: "what the names begin with"},
-				{Name: "cursor", Type: "string", Description: "that of the page before"},
+				{Name: "prefix", Type: "string", Description: "the beginning of the names"},
+				{Name: "cursor", Type: "string", Description: "the cursor of the previous page"},
 			},
 			Success: []int{http.StatusOK},
 			Causes:  []*Cause{Unsupported, Unavailable, Draining},
@@ -86,7 +86,7 @@ func (s *Server) glance(w *answer, r *http.Request, name string) error {
 	defer cancel()
 	snap, err := driver.Glance(ctx, s.store, name)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return api.NewProblem(Unsupported, "the store cannot be looked into")
+		return api.NewProblem(Unsupported, "the store cannot be inspected")
 	}
 	if err != nil {
 		return unread(r, err)

@@ -172,7 +172,7 @@ func (f *stream) address() string {
 	return f.sub.Address()
 }
 
-// end ends what serves the stream. Further calls wait for the first.
+// end ends the subscription and the watchers of the stream. Further calls wait for the first.
 func (f *stream) end() {
 	f.ended.Do(func() {
 		f.cancel()
@@ -243,7 +243,7 @@ func (s *streams) end(f *stream) {
 	f.end()
 }
 
-// close ends all streams, after their connections have ended.
+// close ends all streams. Their connections were closed before.
 func (s *streams) close() {
 	s.mu.Lock()
 	var all []*stream

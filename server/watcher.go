@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
-// Pace of the looks at locks that clients watch. What passes through this service is seen at
+// Pace of the looks at locks that clients watch. A request through this service causes a look at
 // once.
 const (
 	// lookEvery is the time between two looks at one lock.
@@ -178,7 +178,7 @@ func (i interest) last() (sight, <-chan struct{}) {
 func (s *Server) look(ctx context.Context, key string) sight {
 	store, ok := driver.As[driver.Inspector](s.store)
 	if !ok {
-		return sight{err: api.NewProblem(Unsupported, "the store cannot be looked into"), etag: "unsupported"}
+		return sight{err: api.NewProblem(Unsupported, "the store cannot be inspected"), etag: "unsupported"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.storeTimeout)
 	defer cancel()

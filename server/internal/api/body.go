@@ -18,9 +18,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// Decode reads the JSON body of a request. It is read to its end, which also is
-// what makes net/http notice a client that vanishes while the answer is held
-// back. An empty body is an empty object.
+// Decode reads the JSON body of a request. It reads to the end, because net/http notices only
+// then that a client disconnects while the answer is held back. An empty body is an empty
+// object.
 func Decode[T any](r *http.Request) (body T, err error) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -32,18 +32,18 @@ func Decode[T any](r *http.Request) (body T, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	switch err := d.Decode(&body); {
-	case errors.Is(err, io.EOF): // nothing but space
+	case errors.Is(err, io.EOF): // only space
 		return body, nil
 	case err != nil:
-		return body, NewProblem(Invalid, "the body is not the JSON that is wanted: %s", inWords(err))
+		return body, NewProblem(Invalid, "the JSON body is not valid: %s", inWords(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return body, NewProblem(Invalid, "the body has more after its JSON")
+		return body, NewProblem(Invalid, "the body has more data after its JSON")
 	}
 	return body, nil
 }
 
-// inWords is an error of encoding/json in terms of the interface.
+// inWords returns the text of an error of encoding/json in terms of the interface.
 func inWords(err error) string {
 	var kind *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
@@ -63,7 +63,7 @@ func inWords(err error) string {
 	return "since is not a time such as 2026-01-02T03:04:05Z" // the only field that reads itself
 }
 
-// wanted says what a field takes.
+// wanted returns the name of a field's JSON type.
 func wanted(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -78,7 +78,7 @@ func wanted(t reflect.Type) string {
 	return "a whole number"
 }
 
-// BodyError says why a body could not be read.
+// BodyError returns the problem of a body that could not be read.
 func BodyError(err error) error {
 	var large *http.MaxBytesError
 	switch {
@@ -90,7 +90,7 @@ func BodyError(err error) error {
 	return NewProblem(Invalid, "the body could not be read: %v", err)
 }
 
-// MillisOr is the value of a field, or what its absence means.
+// MillisOr returns the value of a field, or absent if it was not given.
 func MillisOr(m *wire.Millis, absent time.Duration) wire.Millis {
 	if m == nil {
 		return wire.MillisOf(absent)

@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-// NewDocument returns the OpenAPI description of routes as it is served, made
-// when it is first asked for.
+// NewDocument returns a function that returns the OpenAPI document of routes. It is made at the
+// first call.
 func NewDocument(routes []Route) func() []byte {
 	return sync.OnceValue(func() []byte {
 		text, err := json.MarshalIndent(describe(routes), "", "  ")
@@ -31,8 +31,7 @@ func NewDocument(routes []Route) func() []byte {
 // Object is a JSON object.
 type Object map[string]any
 
-// describe makes the document from the table of routes and the types of the
-// bodies.
+// describe makes the document from the routes and the types of their bodies.
 func describe(routes []Route) Object {
 	types := make(schemas)
 	return Object{
@@ -57,7 +56,7 @@ func describe(routes []Route) Object {
 	}
 }
 
-// paths are the operations, whose types are added.
+// paths returns the operations by path, and adds their types to types.
 func paths(routes []Route, types schemas) Object {
 	all := make(Object)
 	for _, rt := range routes {
@@ -71,7 +70,7 @@ func paths(routes []Route, types schemas) Object {
 	return all
 }
 
-// version is that of the module that the program was built with.
+// version returns the version of the module in this program.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range append(info.Deps, &info.Main) {
@@ -83,7 +82,7 @@ func version() string {
 	return "(devel)"
 }
 
-// describe is one operation.
+// describe returns the description of one operation.
 func (rt Route) describe(types schemas) Object {
 	id := rt.Operation
 	if rt.ByKey {
@@ -98,7 +97,7 @@ func (rt Route) describe(types schemas) Object {
 		op["security"] = []Object{}
 	default:
 		op["security"] = []Object{{"token": []string{}}, {"certificate": []string{}}, {}}
-		op["description"] = fmt.Sprintf("Needs the right `%s`, where the service asks for credentials.", rt.Verb)
+		op["description"] = fmt.Sprintf("Needs the right `%s`, if the service requires authentication.", rt.Verb)
 	}
 	if rt.Body != nil {
 		op["requestBody"] = Object{
@@ -109,7 +108,7 @@ func (rt Route) describe(types schemas) Object {
 	return op
 }
 
-// parameters are the wildcards of the path, the query and the headers.
+// parameters returns the parameters of path, query and headers.
 func (rt Route) parameters() []Object {
 	all := []Object{}
 	for _, s := range rt.segments {
@@ -136,17 +135,17 @@ func (rt Route) parameters() []Object {
 	return all
 }
 
-// successes say what the statuses mean.
+// successes describes the statuses of success.
 var successes = map[int]string{
 	http.StatusOK:          "Done",
 	http.StatusCreated:     "Granted",
-	http.StatusAccepted:    "Queued: ask again, with the same lease id, before the place is forgotten",
+	http.StatusAccepted:    "Queued: ask again, with the same lease id, before the place expires",
 	http.StatusNoContent:   "Ended",
 	http.StatusNotModified: "Nothing has changed",
 }
 
-// responses are those of success, and a problem for each status that a cause
-// has.
+// responses returns the responses of success, and a response with problems for each status that
+// a cause has.
 func (rt Route) responses(types schemas) Object {
 	all := make(Object)
 	for _, status := range rt.Success {
@@ -178,7 +177,7 @@ func (rt Route) responses(types schemas) Object {
 	return all
 }
 
-// refusal is the response of one status, with the problem types that it has.
+// refusal returns the response of one status, with its problem types.
 func refusal(status int, causes []*Cause, types schemas) Object {
 	var kinds, text []string
 	for _, c := range causes {
@@ -194,7 +193,7 @@ func refusal(status int, causes []*Cause, types schemas) Object {
 	}
 }
 
-// headers are those of a response.
+// headers returns the headers of a response.
 func headers(status int, causes []*Cause) Object {
 	header := func(kind, text string) Object {
 		return Object{"description": text, "schema": Object{"type": kind}}
@@ -204,18 +203,17 @@ func headers(status int, causes []*Cause) Object {
 	case http.StatusUnauthorized:
 		all["WWW-Authenticate"] = header("string", "Bearer")
 	case http.StatusAccepted, http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		all["Retry-After"] = header("integer", "Seconds after which asking again may be of use")
+		all["Retry-After"] = header("integer", "Seconds after which to ask again")
 	case http.StatusNotModified:
-		all["ETag"] = header("string", "What to send as If-None-Match")
+		all["ETag"] = header("string", "The value for If-None-Match in the next request")
 	}
 	if slices.Contains(causes, NotAllowed) {
-		all["Allow"] = header("string", "The methods that there are")
+		all["Allow"] = header("string", "The methods of the path")
 	}
 	return all
 }
 
-// AllCauses are those of the route, and those that it has because it needs a
-// right, asks the store, or is about what a request says.
+// AllCauses returns the causes of the route, and the general causes that apply to it.
 func (rt Route) AllCauses() []*Cause {
 	all := append(slices.Clone(rt.Causes), Forbidden)
 	if rt.Verb != auth.Anyone {

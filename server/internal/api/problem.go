@@ -13,18 +13,18 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
-// Cause is one reason why a request is not answered as it was meant. Each has a
-// problem type of its own, which docs/http.md documents.
+// Cause is one reason why a request fails. Each has a problem type of its own, which
+// docs/http.md documents.
 type Cause struct {
 	// Name ends the problem type.
 	Name   string
 	Status int
 	Title  string
-	// Meaning says what a client can do about it.
+	// Meaning describes the effect, and the action that a client can take.
 	Meaning string
 }
 
-// Type is the problem type, a URI.
+// Type returns the problem type, a URI.
 func (c *Cause) Type() string { return wire.ProblemTypes + c.Name }
 
 // The causes.
@@ -75,7 +75,7 @@ var (
 		"It is a defect: please report it with the request id."}
 )
 
-// Causes returns all of them, in the order in which they are documented.
+// Causes returns all causes, in the order in which they are documented.
 func Causes() []*Cause {
 	return []*Cause{
 		Held, Gone, Broken, Released, Moved, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
@@ -83,7 +83,7 @@ func Causes() []*Cause {
 	}
 }
 
-// Problem is an error that has been given its cause.
+// Problem is an error with its cause.
 type Problem struct {
 	Cause *Cause
 	wire.Problem
@@ -96,8 +96,7 @@ func (p *Problem) Error() string {
 	return p.Detail
 }
 
-// NewProblem returns an error that is answered with cause. The detail is for
-// the client to read.
+// NewProblem returns an error that is answered with cause. The client receives the detail.
 func NewProblem(cause *Cause, format string, args ...any) *Problem {
 	p := &Problem{Cause: cause}
 	p.Type, p.Title, p.Status = cause.Type(), cause.Title, cause.Status
@@ -105,16 +104,16 @@ func NewProblem(cause *Cause, format string, args ...any) *Problem {
 	return p
 }
 
-// After says when asking again may be of use.
+// After sets the time after which the client may ask again.
 func (p *Problem) After(d time.Duration) *Problem {
 	p.RetryAfter = wire.MillisOf(max(d, 0))
 	return p
 }
 
-// RetryLater is when to ask again if nothing better is known.
+// RetryLater is the time to the next request if no better time is known.
 const RetryLater = time.Second
 
-// ProblemOf gives an error of a driver its cause.
+// ProblemOf returns an error of a driver as a problem.
 func ProblemOf(err error) *Problem {
 	var p *Problem
 	var told check.Error
@@ -123,7 +122,7 @@ func ProblemOf(err error) *Problem {
 		return p
 	case errors.As(err, &told):
 		return NewProblem(Invalid, "%s", string(told))
-	case errors.Is(err, session.ErrUnknown): // whatever the store said last
+	case errors.Is(err, session.ErrUnknown): // even if it wraps another error of the store
 	case errors.Is(err, driver.ErrInvalid):
 		return NewProblem(Invalid, "%v", err)
 	case errors.Is(err, driver.ErrMismatch):
@@ -138,7 +137,7 @@ func ProblemOf(err error) *Problem {
 	return NewProblem(Unknown, "the store did not answer")
 }
 
-// Seconds is a duration as a header has it: whole seconds, rounded up.
+// Seconds returns a duration for a header: whole seconds, rounded up.
 func Seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }

@@ -1,5 +1,5 @@
-// Package api is the interface of the service as its clients see it: routes, bodies,
-// problems, and the OpenAPI document that is made of them.
+// Package api is the HTTP interface of the service: routes, bodies, problems, and the OpenAPI
+// document that is made of them.
 package api
 
 import (
@@ -11,63 +11,58 @@ import (
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
-// Route is one operation of the interface. The table of all routes is what
-// requests are matched against, and what the OpenAPI document is made from.
+// Route is one operation of the interface. Requests are matched against the table of all routes,
+// and the OpenAPI document is made from it.
 type Route struct {
 	Method string
-	// Path is a template as OpenAPI has it: a segment {x} stands for one
-	// segment of the path, in which a percent-encoded slash is text, and may be
-	// followed by a verb after a colon.
+	// Path is a template as in OpenAPI: a segment {x} matches one segment of the path, in which
+	// a percent-encoded slash is text, and may be followed by a verb after a colon.
 	Path string
 	// Operation is the name of the operation, also in logs and metrics.
 	Operation string
 	// ByKey marks the form of an operation that names the lock in its body or query
 	// instead of its path. An operation has one form of each kind at most.
 	ByKey bool
-	// Summary says in a sentence what it does.
+	// Summary describes the operation in a sentence.
 	Summary string
-	// Verb is the right that a caller needs, on the lock that the request names if
-	// it names one.
+	// Verb is the right that a caller needs, for the lock that the request names, if any.
 	Verb auth.Verb
-	// Query names the parameters that are understood.
+	// Query holds the parameters, including headers.
 	Query []Parameter
-	// Body and Reply are zero Values of the JSON that is taken and returned;
-	// nil for none.
+	// Body and Reply are zero values of the types of the JSON bodies; nil without a body.
 	Body, Reply any
 	// Media is the type of the answer if it is not JSON.
 	Media string
-	// Probe tells that programs ask so often that it is not worth a record.
+	// Probe marks an operation that programs call so often that it is not logged.
 	Probe bool
-	// Success are the statuses of success, Causes the problems, beside
-	// those that every operation can have.
+	// Success are the statuses of success, and Causes the problems, without the problems that
+	// every operation can have.
 	Success []int
 	Causes  []*Cause
-	// Refusals are answers that are no success and no problem either, but of a
-	// form of their own: zero Values of their JSON, by status.
+	// Refusals are zero values of JSON answers of failure that are not problems, by status.
 	Refusals map[int]any
 
 	segments []segment
 }
 
-// Parameter is one of the query, or a header.
+// Parameter is a parameter of the query, or a header.
 type Parameter struct {
 	Name, Description string
 	// Type is a JSON type: string or integer.
 	Type string
-	// Header tells that it is a header and not a part of the query.
+	// Header marks a header. Other parameters are part of the query.
 	Header bool
-	// Repeated tells that it may be given several times.
+	// Repeated marks a parameter that may be given several times.
 	Repeated bool
 }
 
-// segment is one of a path template: a literal, or a wildcard and what follows
-// it.
+// segment is a segment of a path template: a literal, or a wildcard with the literal after it.
 type segment struct {
 	literal string
 	wild    string // the name of the wildcard; empty for a literal
 }
 
-// compile takes the template of a route apart.
+// compile splits the template of a route into segments.
 func (rt Route) compile() Route {
 	for part := range strings.SplitSeq(strings.TrimPrefix(rt.Path, "/"), "/") {
 		name, rest, ok := strings.Cut(strings.TrimPrefix(part, "{"), "}")
@@ -79,13 +74,13 @@ func (rt Route) compile() Route {
 	return rt
 }
 
-// maxWild is how many wildcards a path has at most.
+// maxWild is the maximum number of wildcards of a path.
 const maxWild = 2
 
-// Values are what stands for the wildcards of a path, in its order.
+// Values holds the values of the wildcards of a path, in its order.
 type Values [maxWild]struct{ wild, text string }
 
-// Get returns what stands for a wildcard; nothing if there is none of the name.
+// Get returns the value of a wildcard; "" if the path has no wildcard of that name.
 func (v *Values) Get(wild string) string {
 	for i := range v {
 		if v[i].wild == wild {
@@ -95,7 +90,7 @@ func (v *Values) Get(wild string) string {
 	return ""
 }
 
-// match compares a path that has as many segments.
+// match reports whether a path with the same number of segments matches.
 func (rt *Route) match(parts []part) bool {
 	for i, s := range rt.segments {
 		if s.wild == "" && parts[i].raw != s.literal || !strings.HasSuffix(parts[i].raw, s.literal) {
@@ -105,7 +100,7 @@ func (rt *Route) match(parts []part) bool {
 	return true
 }
 
-// values returns what stands for the wildcards of a path that matches.
+// values returns the values of the wildcards of a path that matches.
 func (rt *Route) values(parts []part) (v Values) {
 	n := 0
 	for i, s := range rt.segments {
@@ -124,7 +119,7 @@ func (rt *Route) verbs() bool {
 	return last.wild != "" && last.literal != ""
 }
 
-// Entry is a route and what handles its requests.
+// Entry is a route with its handler.
 type Entry[H any] struct {
 	Route
 	Handle H
@@ -136,7 +131,7 @@ type Table[H any] struct {
 	of  [maxSegments + 1][]*Entry[H] // by the number of their segments
 }
 
-// NewTable returns the table of some routes.
+// NewTable returns a table of routes.
 func NewTable[H any](routes []Entry[H]) *Table[H] {
 	t := new(Table[H])
 	for _, verbs := range []bool{true, false} { // a route with a verb is looked at first
@@ -153,7 +148,7 @@ func NewTable[H any](routes []Entry[H]) *Table[H] {
 	return t
 }
 
-// Routes returns all.
+// Routes returns all routes.
 func (t *Table[H]) Routes() []Route {
 	all := make([]Route, len(t.all))
 	for i := range t.all {
@@ -162,7 +157,7 @@ func (t *Table[H]) Routes() []Route {
 	return all
 }
 
-// Find returns the route, nil if there is none, and what stands for its wildcards.
+// Find returns the route of a request with the values of its wildcards, or nil.
 func (t *Table[H]) Find(r *http.Request) (*Entry[H], Values) {
 	method := r.Method
 	if method == http.MethodHead {
@@ -177,7 +172,7 @@ func (t *Table[H]) Find(r *http.Request) (*Entry[H], Values) {
 	return nil, Values{}
 }
 
-// Allowed returns the methods that the path has, none if it does not exist.
+// Allowed returns the methods of the path, or nil if the path does not exist.
 func (t *Table[H]) Allowed(r *http.Request) (methods []string) {
 	parts := split(r.URL)
 	for _, rt := range t.of[len(parts)] {
@@ -189,14 +184,14 @@ func (t *Table[H]) Allowed(r *http.Request) (methods []string) {
 	return slices.Compact(methods)
 }
 
-// maxSegments is more than any path has that there is.
+// maxSegments is more than the number of segments of any path.
 const maxSegments = 8
 
 // part is one segment of a path: as it came, and decoded.
 type part struct{ raw, text string }
 
-// split returns the segments of a path; none if there are more than any path has,
-// or if one cannot be decoded.
+// split returns the segments of a path; nil if there are more than maxSegments, or if a segment
+// cannot be decoded.
 func split(u *url.URL) (parts []part) {
 	path := strings.TrimPrefix(u.EscapedPath(), "/")
 	if strings.Count(path, "/") >= maxSegments {
@@ -212,8 +207,8 @@ func split(u *url.URL) (parts []part) {
 	return parts
 }
 
-// Slashed returns the path that was probably meant by one in which the name of a lock or
-// of a resource has slashes that are not encoded; empty for any other path.
+// Slashed returns the path that was probably meant if the name of a lock or of a resource has
+// slashes that are not encoded; empty for any other path.
 func Slashed(u *url.URL) string {
 	path := u.EscapedPath()
 	for _, root := range []string{"/v1/locks/", "/api/locks/"} {
@@ -237,5 +232,5 @@ func Slashed(u *url.URL) string {
 	return ""
 }
 
-// leases stands between the name of a lock and the id of one of its leases.
+// leases separates the name of a lock from the id of one of its leases in a path.
 const leases = "/leases/"

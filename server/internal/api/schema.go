@@ -9,13 +9,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// schemas are those of the types that bodies are made of, by name.
+// schemas holds the schemas of the types of bodies, by name.
 type schemas map[string]Object
 
-// ref refers to the schema of a value's type, which it makes if need be.
+// ref returns a reference to the schema of a value's type, which it makes if need be.
 func (s schemas) ref(v any) Object { return s.of(reflect.TypeOf(v)) }
 
-// of is the schema of a type: of those that bodies are made of, and no others.
+// of returns the schema of a type. It panics for a type that no body has.
 func (s schemas) of(t reflect.Type) Object {
 	switch {
 	case t == reflect.TypeFor[wire.Millis]():
@@ -50,8 +50,8 @@ func (s schemas) of(t reflect.Type) Object {
 	panic("no schema for " + t.String())
 }
 
-// requests are the types of bodies that clients send: unknown fields in them
-// are refused. Answers may get more fields.
+// requests are the types of bodies that clients send. Their schemas forbid unknown fields;
+// answers may get more fields in later versions.
 var requests = []reflect.Type{
 	reflect.TypeFor[wire.Acquire](), reflect.TypeFor[wire.Renew](),
 	reflect.TypeFor[wire.Renewals](), reflect.TypeFor[wire.Break](),
@@ -76,8 +76,8 @@ func (s schemas) build(t reflect.Type) Object {
 	return schema
 }
 
-// members yields the fields of a struct by the names they have in JSON, with
-// those of structs that are embedded.
+// members yields the fields of a struct by their names in JSON, including the fields of embedded
+// structs.
 func members(t reflect.Type) func(yield func(string, reflect.StructField) bool) {
 	return func(yield func(string, reflect.StructField) bool) {
 		for _, f := range reflect.VisibleFields(t) {
@@ -89,7 +89,7 @@ func members(t reflect.Type) func(yield func(string, reflect.StructField) bool) 
 	}
 }
 
-// required are the members that are always there.
+// required returns the names of the members that are always present.
 func required(t reflect.Type) []string {
 	var names []string
 	for name, f := range members(t) {

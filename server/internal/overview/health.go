@@ -17,14 +17,14 @@ type Vitals struct {
 	// failed.
 	RoundTrip int64 `json:"roundTripUs"`
 	Failing   bool  `json:"failing"`
-	// Checked is when Findings and Nodes were asked for; absent if the store cannot tell.
+	// Checked is when Findings and Nodes were asked for; absent if the store cannot be checked.
 	Checked  time.Time `json:"checked,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Findings []Finding `json:"findings"`
 	Nodes    []Node    `json:"nodes"`
 }
 
-// Finding is one of [driver.Report].
+// Finding is a finding of [driver.Report].
 type Finding struct {
 	Severity string `json:"severity"`
 	Check    string `json:"check"`
@@ -57,7 +57,7 @@ func (o *Overview) Vitals(ctx context.Context) Vitals {
 	report := o.reports.get(ctx, "")
 	v.Checked = report.at
 	if failed(report.err) {
-		v.Problem = "the store could not be asked what makes locks in it unsafe"
+		v.Problem = "the store could not be checked for conditions that make its locks unsafe"
 	}
 	for _, f := range report.v.Findings {
 		v.Findings = append(v.Findings, Finding{f.Severity.String(), f.Check, f.Subject, f.What, f.Why, f.Remedy})

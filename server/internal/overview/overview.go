@@ -1,6 +1,6 @@
 // Package overview looks at the locks of a store for the pages of a service. All pages
-// share the store's answers, and their requests are bounded by [RequestsPerSecond],
-// whatever the number of pages and of locks. Nothing is asked while no page is open.
+// share the store's answers, and their requests are bounded by [RequestsPerSecond] for any
+// number of pages and locks. While no page is open no requests are sent.
 package overview
 
 import (
@@ -76,7 +76,7 @@ type Row struct {
 // View is some locks for a page.
 type View struct {
 	Rows []Row `json:"rows"`
-	// Cursor is that of the next view, empty after the last.
+	// Cursor is the cursor of the next view, empty in the last view.
 	Cursor string `json:"cursor,omitempty"`
 	// Principal is empty without authentication. Mode is read or full.
 	Principal string `json:"principal"`
@@ -119,15 +119,15 @@ func rowOf(key string, a answer[Row]) Row {
 	return r
 }
 
-// Locks returns the locks behind a cursor for which may returns true, without the free ones.
+// Locks returns the locks after a cursor for which may returns true, without free locks.
 // When ctx ends, rows may be old, or not Looked.
 func (o *Overview) Locks(ctx context.Context, prefix, cursor string, may func(key string) bool) (View, error) {
 	keys, next, err := o.names(ctx, prefix, cursor, may)
 	if err != nil {
 		return View{}, err
 	}
-	// The oldest answer is renewed first, so that each lock has its turn where the pages want
-	// more than the store is asked for.
+	// The oldest answer is renewed first, so that each lock has its turn if the pages show more
+	// locks than the bound of requests allows.
 	order := slices.Clone(keys)
 	sort.SliceStable(order, func(i, j int) bool {
 		return o.locks.last(order[i]).asked.Before(o.locks.last(order[j]).asked)
@@ -165,8 +165,8 @@ func list(ctx context.Context, store driver.Driver, of listing) (names, error) {
 	return names{slices.Compact(keys), next}, err
 }
 
-// names returns at most MaxRows names. A cursor of a view is that of a page of the store's
-// list, and the last name on it that was shown.
+// names returns at most MaxRows names. A cursor of a view contains the cursor of a page of the
+// store's list, and the last name on that page that was shown.
 func (o *Overview) names(ctx context.Context, prefix, cursor string, may func(key string) bool) (keys []string, next string, err error) {
 	q, err := url.ParseQuery(cursor)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Bounds of what all pages together ask of the store.
+// Bounds of the requests to the store of all pages together.
 const (
 	// RequestsPerSecond bounds the requests to the store in the long run.
 	RequestsPerSecond = 200
@@ -52,7 +52,7 @@ func (p *pace) wait(ctx context.Context) bool {
 }
 
 // shared keeps the store's answers to one kind of question, for all pages. Each question is
-// asked by one request at a time, and again only when its last answer is not fresh any more.
+// asked by one request at a time, and again only when its last answer is no longer fresh.
 type shared[K comparable, V any] struct {
 	pace  *pace
 	limit time.Duration // of one request

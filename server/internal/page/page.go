@@ -15,12 +15,12 @@ import (
 //go:embed static
 var static embed.FS
 
-// policy lets the page load its own files, ask its own service, and nothing else. No
-// script and no style stands in a page, and text cannot become one.
+// policy allows the page only to load its own files and to ask its own service. Pages have no
+// inline scripts or styles, and text cannot become a script.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// File is one of the page's.
+// File is a file of the page.
 type File struct {
 	Path, Operation, Summary, Media string
 
@@ -28,7 +28,7 @@ type File struct {
 	etag string
 }
 
-// Files returns all, with the page itself first.
+// Files returns all files, with the page itself first.
 func Files() []*File {
 	all := []*File{newFile("/", "index.html")}
 	entries, err := static.ReadDir("static")
@@ -79,5 +79,5 @@ func (f *File) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	h.Set("Content-Type", f.Media+"; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(f.text)))
-	_, _ = w.Write(f.text) // a browser that has gone is noticed by the context
+	_, _ = w.Write(f.text) // an error means that the browser has gone
 }
