@@ -10,7 +10,7 @@ func TestAddress_OnlyThoseOfEventStreamsAreTaken(t *testing.T) {
 	towns(t, func(t *town) {
 		t.take("k", "holder")
 		var own struct{ Address string }
-		for i := range 2 { // a service knows the form once it has an address itself; that of the other one is taken
+		for i := range 2 { // a service with an address of its own accepts addresses of the other service
 			own.Address = ""
 			tuned := tune(t.T, t.url(i, "/v1/events"))
 			for own.Address == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// sheet is what an audit log is written to.
+// sheet is the writer of an audit log.
 type sheet struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -106,8 +106,7 @@ func TestAudit_OfALeaseThatAnotherReplicaGrantedTheEndIsTold(t *testing.T) {
 	}
 }
 
-// late is a store whose next answer to a renewal, release or break of the lease a arrives
-// when the test says so.
+// late is a store whose next answer to verb, for the lease a, arrives when the test allows it.
 type late struct {
 	*memdriver.Driver
 	verb   string // that is answered late, once
@@ -141,8 +140,8 @@ func (l *late) Break(ctx context.Context, key, id, reason string) (driver.Reply,
 	return l.Driver.Break(ctx, key, id, reason)
 }
 
-// The store answers several requests about one lease, and the service takes note of the
-// answers in another order.
+// The store answers several requests about one lease, and the service notes the answers in
+// another order.
 func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T) {
 	const lock, lease = "/v1/locks/k", "/v1/locks/k/leases/a"
 	type say func(method, path, body string, want int)
@@ -239,7 +238,7 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 	}
 }
 
-// The next holder may be told before the release, or the break, is answered.
+// The next holder may receive its grant before the release, or the break, is answered.
 func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) {
 	for _, verb := range []string{"release", "break"} {
 		t.Run(verb, func(t *testing.T) {

@@ -28,7 +28,7 @@ type arrived struct{ bytes.Reader }
 
 func (*arrived) Close() error { return nil }
 
-// instant is a store that grants and frees whatever it is asked for.
+// instant is a store that grants and releases every lease at once.
 type instant struct{}
 
 func (instant) Acquire(context.Context, driver.Request) (driver.Reply, error) {
@@ -76,8 +76,8 @@ func (q *request) send(b *testing.B, s *server.Server) {
 	}
 }
 
-// BenchmarkPair is what the service does for an acquire and its release, without
-// what net/http and the store do: as curl asks, and as the library does.
+// BenchmarkPair measures the service for an acquire and its release, without net/http and the
+// store: with requests as curl sends them, and as the library does.
 func BenchmarkPair(b *testing.B) {
 	const lock = "/v1/locks/orders%2F42"
 	for _, row := range []struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// TestServer_H5_ABodyIsReadByItselfWhateverCameBefore sends bodies of all kinds one
-// after the other, since what reads them is used again.
+// TestServer_H5_ABodyIsReadByItselfWhateverCameBefore sends bodies of all kinds one after the
+// other, because the service reuses the memory of bodies.
 func TestServer_H5_ABodyIsReadByItselfWhateverCameBefore(t *testing.T) {
 	addr := listen(t, memdriver.New())
 	for round := range 3 {

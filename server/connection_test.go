@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// send sends bytes as they are, and returns what is answered.
+// send sends bytes as they are, and returns the answer.
 func send(t *testing.T, addr, text string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
@@ -82,7 +82,7 @@ func TestConnection_H5_SlowClientsAreCutOff(t *testing.T) {
 	}
 }
 
-// A body that never comes must not hold a connection, whatever the request is answered.
+// A body that never arrives must not keep a connection open, for any answer to the request.
 func TestConnection_H5_ABodyThatIsNeverSentIsCutOff(t *testing.T) {
 	file, _ := openAuth(t, roles())
 	const admin = " HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer admin\r\n"

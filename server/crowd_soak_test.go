@@ -14,8 +14,8 @@ import (
 
 func TestSoak_FiveThousandWaitingClientsAreCheap(t *testing.T) { weighWaiters(t, 5000) }
 
-// TestSoak_TenThousandClientsThatVanishLeaveNothing: no ticket, no goroutine, and
-// in Redis nothing but the fencing counter, which ends by itself.
+// TestSoak_TenThousandClientsThatVanishLeaveNothing: no ticket and no goroutine remains, and
+// Redis keeps only the fencing counter, which expires.
 func TestSoak_TenThousandClientsThatVanishLeaveNothing(t *testing.T) {
 	redis := redistest.Start(t)
 	d, err := rueidisdriver.Open(redis.URL())

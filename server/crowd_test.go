@@ -16,16 +16,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// memory is what heap and stacks take when nothing is garbage.
+// memory returns the size of heap and stacks after garbage collection.
 func memory() int64 {
 	runtime.GC()
-	runtime.GC() // the first one finds what finalizers and pools held
+	runtime.GC() // the first collection runs finalizers and empties pools
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// dial opens n connections, some at a time, and has each send what text says.
+// dial opens n connections, some at a time, and sends the result of text by each.
 func dial(t *testing.T, addr string, n int, text func(i int) string) []net.Conn {
 	t.Helper()
 	all := make([]net.Conn, n)
@@ -58,7 +58,7 @@ func hangUp(all []net.Conn) {
 	}
 }
 
-// warmUp makes what is made once.
+// warmUp lets clients wait and vanish, for the allocations that happen only once.
 func warmUp(t *testing.T, addr string, store driver.Driver) {
 	t.Helper()
 	all := dial(t, addr, 32, func(i int) string { return waits(-1 - i) })
@@ -67,14 +67,14 @@ func warmUp(t *testing.T, addr string, store driver.Driver) {
 	await(t, store, 0)
 }
 
-// waits is a request that waits for the lock k, which nobody loses while a test runs.
+// waits returns a request that waits for the lock k. Its holder keeps the lock during the test.
 func waits(i int) string {
 	body := fmt.Sprintf(`{"leaseId":"w.%d","ttlMs":600000,"waitMs":60000}`, i)
 	return fmt.Sprintf("POST /v1/locks/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// perWaiter is what a client may take that waits, in bytes. What its own side
-// of the connection takes here counts too.
+// perWaiter is the maximum memory of a client that waits, in bytes. It includes the client's side
+// of the connection, which is in the same process.
 const perWaiter = 32 << 10
 
 func weighWaiters(t *testing.T, n int) {
@@ -115,8 +115,8 @@ func await(t *testing.T, store driver.Driver, n int) {
 
 func TestCrowd_AWaitingClientIsCheap(t *testing.T) { weighWaiters(t, 1000) }
 
-// vanishing has clients connect, wait and vanish, in waves, and looks at what is
-// left of them.
+// vanishing lets clients connect, wait and vanish, in waves, and checks that they leave no
+// waiters and no goroutines.
 func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 	addr := listen(t, store)
 	must(t, 201, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)

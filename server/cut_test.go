@@ -33,12 +33,12 @@ func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	soon(t, "the first request has ended", gone)
 	second.die()
 	soon(t, "the second request has ended", gone)
-	town.await("k", window, "kept for as long as was said", func(s driver.Snapshot) bool {
+	town.await("k", window, "kept for ticketMs", func(s driver.Snapshot) bool {
 		return len(s.Waiters) == 1 && s.Waiters[0].Remaining > 16*time.Second
 	})
 }
 
-// givesBack tells when a place has been given back, or kept.
+// givesBack sends the lease id to did when a place has been given back, or kept.
 type givesBack struct {
 	*stalled
 	did chan string
@@ -54,8 +54,8 @@ func (s *givesBack) Renew(ctx context.Context, refs []driver.Ref, each func(int,
 	s.stalled.Renew(ctx, refs, each)
 }
 
-// Who has a place and an address for hints asks again, and a proxy cuts the connection
-// while the store is asked.
+// A client with a place and an address for hints asks again, and a proxy cuts the connection
+// while the service asks the store.
 func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testing.T) {
 	store, gone := memdriver.New(), make(chan string, 4)
 	entered, gate := make(chan struct{}), make(chan struct{})
@@ -121,6 +121,6 @@ func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
 		t.Fatal(status, text)
 	}
 	if snap := town.look("k"); !heldBy("w")(snap) {
-		t.Errorf("it was told that it holds: %+v", snap)
+		t.Errorf("the reported lease is gone: %+v", snap)
 	}
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// doubtful is a store that grants, does not say so, and is certain of something
-// else when it is asked again.
+// doubtful is a store that grants without an answer, and returns another error to the second try.
 type doubtful struct {
 	driver.Driver
 	then  error
@@ -34,8 +33,8 @@ func (d *doubtful) Acquire(ctx context.Context, req driver.Request) (driver.Repl
 	return driver.Reply{}, errors.New("connection reset")
 }
 
-// TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered: what the store says of
-// the second try is not true of the first.
+// TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered: the error of the second try does not
+// apply to the first.
 func TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered(t *testing.T) {
 	for _, then := range []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrMismatch, driver.ErrClosed, errors.ErrUnsupported} {
 		s, err := server.New(&doubtful{Driver: memdriver.New(), then: then})
@@ -51,8 +50,8 @@ func TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered(t *testing.T) {
 	}
 }
 
-// refusing is a store that certainly does nothing while it is away: from when so many
-// acquires of the lease b have been answered.
+// refusing is a store that refuses all requests while it is away: after it has answered enough
+// acquires of the lease b.
 type refusing struct {
 	driver.Driver
 	away     atomic.Bool
@@ -95,9 +94,9 @@ func (r *refusing) Release(ctx context.Context, ref driver.Ref) (driver.Reply, e
 	return r.Driver.Release(ctx, ref)
 }
 
-// Somebody has waited, and the store says at the end that it does nothing: it has the
-// place, and may hand the lock over. A store without a queue has not said for a while that
-// the lock is held.
+// The store refuses requests at the end of a wait. A store with a queue still has the place, and
+// may hand the lock over. A store without a queue has not confirmed recently that the lock is
+// held.
 func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -145,7 +144,7 @@ func TestAcquire_AWaitThatEndsBesideAnotherWhileTheStoreRefusesIsUnknown(t *test
 	}
 }
 
-// single is a store of three verbs, with one key that the first who asks gets for good.
+// single is a store of three verbs, with one key. The first client to ask holds it for ever.
 type single struct{ holder atomic.Value }
 
 func (s *single) SetNX(_ context.Context, _, id string, _ time.Duration) (bool, error) {

@@ -27,7 +27,7 @@ func WithConfirmWithin(d time.Duration) Option {
 	}
 }
 
-// Trail returns how many leases and places the audit trail knows, and how many of them it
+// Trail returns the number of leases and places in the audit trail, and how many of them it
 // follows to their end.
 func (s *Server) Trail() (known, followed int) {
 	s.trail.mu.Lock()

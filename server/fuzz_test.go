@@ -34,8 +34,7 @@ func newTarget(f *testing.F, store driver.Driver) *target {
 	return &target{s, store}
 }
 
-// ask sends a request, and ends the test if its answer is held back. None finds a
-// defect.
+// ask sends a request, skips the test if its answer is held back, and fails it at a defect.
 func (g *target) ask(t *testing.T, method, path, body string, header http.Header) *httptest.ResponseRecorder {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -67,7 +66,7 @@ func served(h http.Handler, w http.ResponseWriter, r *http.Request) (ok bool) {
 	return true
 }
 
-// free ends what an answer says that it has granted.
+// free releases the lease or place in an answer.
 func (g *target) free(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	var l struct{ Key, LeaseID string }

@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// lag has a store take a second for each answer.
+// lag delays each answer of a store by a second.
 func lag(ctx context.Context, _, _ string) error {
 	select {
 	case <-time.After(time.Second):
@@ -28,8 +28,8 @@ func lag(ctx context.Context, _, _ string) error {
 	}
 }
 
-// closing is the service's side of a connection whose client has closed its own behind one
-// request. If it is gone, no answer reaches it.
+// closing is the service's side of a connection whose client has closed its own side after one
+// request. If the client is gone, no answer reaches it.
 type closing struct {
 	io.Reader
 	gone bool

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// stalled is a store whose calls can be held up on their way there, or back.
+// stalled is a store whose calls can be delayed before the store, or after it.
 type stalled struct {
 	*memdriver.Driver
 	acquires, asked atomic.Int64
@@ -57,7 +57,7 @@ func (s *stalled) Renew(ctx context.Context, refs []driver.Ref, each func(int, d
 	s.asked.Add(1)
 }
 
-// ends tells when a request has ended whose client had gone.
+// ends sends the lease id of each request whose client had gone, at its end.
 func ends(into chan<- string) server.Option {
 	return server.WithObserver(func(_ *http.Request, x *server.Exchange) {
 		if x.Status == 0 {
@@ -66,7 +66,7 @@ func ends(into chan<- string) server.Option {
 	})
 }
 
-// soon waits for something, with a bound.
+// soon returns the next value of c, and fails the test after a minute.
 func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -77,8 +77,8 @@ func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
 	return v
 }
 
-// A request that a service reads late, or that reaches the store late, is perhaps of a
-// client that has long asked again, and has been told that it holds.
+// A request that reaches a service or the store late may be of a client that has asked again
+// since, and has received its lease.
 func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) {
 	for service, by := range []string{"the same service", "another service"} {
 		t.Run(by, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) 
 			close(gate)
 			soon(t, "the late request has ended", gone)
 			if snap := town.look("k"); !heldBy("w")(snap) {
-				t.Errorf("it was told that it holds: %+v", snap)
+				t.Errorf("the reported lease is gone: %+v", snap)
 			}
 			town.release("k", "w")
 		})
@@ -127,7 +127,7 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 	town.await("k", window, "queued", queueOf(1))
 	second := town.call(1, "k", "w")
 	for before := slow.asked.Load(); slow.asked.Load() < before+2; time.Sleep(time.Millisecond) {
-		// The first service takes the ticket back by each of them.
+		// The first service gives the ticket up with each of them.
 	}
 	must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
 	soon(t, "the first service is granted the lock", granted)
@@ -138,11 +138,11 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 	close(gate)
 	soon(t, "the first request has ended", gone)
 	if snap := town.look("k"); !heldBy("w")(snap) {
-		t.Errorf("it was told that it holds: %+v", snap)
+		t.Errorf("the reported lease is gone: %+v", snap)
 	}
 }
 
-// What says that the client has gone lies behind its request.
+// The end of the connection follows the request, and is not read yet.
 func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 	store, gone := &stalled{Driver: memdriver.New()}, make(chan string, 1)
 	s, err := server.New(store, ends(gone))
@@ -181,8 +181,8 @@ func TestVanish_HR_A5_NothingIsAskedAgainForAClientThatHasGone(t *testing.T) {
 	}
 }
 
-// A client that has two requests under way is answered both, with one lease,
-// whichever services they went to.
+// A client that has two requests under way receives both answers, with one lease, from one
+// service or two.
 func TestWait_HR_E9_RequestsForOneLeaseAreAllAnswered(t *testing.T) {
 	towns(t, func(t *town) {
 		for second := range 2 {
@@ -234,7 +234,7 @@ func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
 	})
 }
 
-// The store is away for longer than one try of undoing takes.
+// The store does not answer for longer than one try of the undo.
 func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
 	entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
 	store := &stalled{Driver: memdriver.New(), there: func(driver.Request) error {
@@ -252,7 +252,7 @@ func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
 	town.await("k", window, "free", func(snap driver.Snapshot) bool { return len(snap.Holders) == 0 })
 }
 
-// How long an id is to be refused does not depend on how long leases may live.
+// The bound of forbidMs does not depend on the maximum TTL.
 func TestRelease_HR_D8_MayForbidTheIDForLongerThanLeasesLive(t *testing.T) {
 	store := memdriver.New()
 	town := &town{t, store, [2]string{listen(t, store, server.WithMaxTTL(10*time.Second))}}
@@ -262,9 +262,9 @@ func TestRelease_HR_D8_MayForbidTheIDForLongerThanLeasesLive(t *testing.T) {
 	}
 }
 
-// A job that keeps its lock closed for an hour may have a short lease: whoever is there to
-// release it is not what the maximum guards against. A lock delay is, since it begins when
-// nobody is there any more, and is refused before anything is taken.
+// A job that keeps its lock closed for an hour may have a short lease. The maximum TTL guards
+// against clients that died, and a client that releases is alive. A lock delay begins after the
+// loss of a lease, so it is bounded, and refused before the lock is taken.
 func TestRelease_MayKeepTheLockClosedForLongerThanLeasesLive(t *testing.T) {
 	store := memdriver.New()
 	town := &town{t, store, [2]string{listen(t, store, server.WithMaxTTL(10*time.Second))}}

@@ -27,7 +27,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// A client that asks and does not read holds a connection, and not for long.
+// A client that sends requests and does not read the answers keeps its connection only shortly.
 func TestConnection_HR_E1_WhoDoesNotReadIsCutOff(t *testing.T) {
 	addr := listen(t, memdriver.New(), server.WithWriteTimeout(200*time.Millisecond))
 	c, err := net.Dial("tcp", addr)
@@ -71,7 +71,7 @@ func TestDrain_HR_E2_AStreamThatFollowsALockEndsAtOnce(t *testing.T) {
 	}
 }
 
-// withTLS returns what a service needs to speak TLS, and HTTP/2 with it.
+// withTLS returns the configuration of a service for TLS with HTTP/2.
 func withTLS(t *testing.T) *tls.Config {
 	t.Helper()
 	a := newAuthority(t)
@@ -199,7 +199,7 @@ func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What is answered is compared with the document on its way.
+	// recorded compares the answers with the document.
 	proxy := httptest.NewServer(recorded(httputil.NewSingleHostReverseProxy(at)))
 	defer proxy.Close()
 	for _, rt := range having(s, server.Overloaded) {
@@ -240,7 +240,7 @@ func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
 	}
 	_ = p.SetLinger(0)
 	p.die() // by a reset
-	// One that is answered by the same service later shows that it has seen the reset.
+	// A later answer of the same service shows that it has seen the reset.
 	for i := range 20 {
 		q := town.call(0, fmt.Sprint("other", i), "w")
 		if status, text := q.answer(); status != 201 {
@@ -253,7 +253,7 @@ func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
 	}
 }
 
-// The address of a stream that begins then would be good for nothing.
+// A stream that begins then would have an address that soon ends.
 func TestDrain_ANewStreamIsRefused(t *testing.T) {
 	s, base := serve(t, memdriver.New())
 	s.Drain()
@@ -262,7 +262,7 @@ func TestDrain_ANewStreamIsRefused(t *testing.T) {
 	}
 }
 
-// told is a listener that tells what happens to it.
+// told is a listener that reports its calls.
 type told struct {
 	net.Listener
 	accepted, closed chan struct{}
@@ -282,8 +282,8 @@ func (l *told) Close() error {
 	return l.Listener.Close()
 }
 
-// A client that has connected before the service ends, and asks after, is answered: on a
-// socket that outlives the service it would otherwise be the one that a restart fails.
+// A client that has connected before the service ends, and sends its first request after, is
+// answered. Otherwise a restart would fail its request if the socket outlives the service.
 func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 	secured := withTLS(t)
 	for _, c := range []struct {
@@ -336,7 +336,7 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 				t.Error(res.Status, res.Proto)
 			}
 			if c.protocol == "HTTP/1.1" && !res.Close {
-				t.Error("the answer does not say that the connection ends")
+				t.Error("the answer has no header for the end of the connection")
 			}
 			if err := <-ended; err != nil {
 				t.Errorf("shutdown: %v", err)
@@ -351,8 +351,8 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 	}
 }
 
-// A connection on which nothing is asked holds the end up for a second, and one that has
-// ended for no time.
+// A connection without a request delays the end by a second, and a closed connection does not
+// delay it.
 func TestDrain_H7_ASilentConnectionIsWaitedForShortly(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestLease_CostsTheStoreAsLittleAsItCan: the service remembers nothing of the
-// leases that it is asked to release, but tells the store what the lock was like.
+// TestLease_CostsTheStoreAsLittleAsItCan: the service stores no leases, but passes to the store
+// whether the lock was contended.
 func TestLease_CostsTheStoreAsLittleAsItCan(t *testing.T) {
 	redis := redistest.Start(t)
 	d, err := rueidisdriver.Open(redis.URL())
@@ -75,7 +75,7 @@ func TestLease_CostsTheStoreAsLittleAsItCan(t *testing.T) {
 	})
 }
 
-// crowd is a store that says who is alone, and takes note of what it is told.
+// crowd is a store that returns next, with Uncontended, and records Uncontended of each release.
 type crowd struct {
 	instant
 	next driver.Reply

@@ -24,7 +24,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// contract is the OpenAPI document, and what of it has been seen in the tests.
+// contract is the OpenAPI document, with the statuses and causes that have occurred in the tests.
 type contract struct {
 	doc    *openapi3.T
 	routes []rule
@@ -41,8 +41,8 @@ type rule struct {
 	path *regexp.Regexp
 }
 
-// theContract is that of the service. Every service of these tests is held to
-// it by [recorded].
+// theContract returns the contract of the service. recorded compares every service of these
+// tests with it.
 var theContract = sync.OnceValue(func() *contract {
 	s, err := server.New(memdriver.New(), server.WithPage(server.PageFull))
 	if err != nil {
@@ -68,8 +68,8 @@ var theContract = sync.OnceValue(func() *contract {
 	return c
 })
 
-// documentURL is what the document is called among schemas, which in OpenAPI 3.1
-// are those of JSON Schema.
+// documentURL is the URL of the document for the JSON Schema compiler. Schemas of OpenAPI 3.1
+// are JSON Schemas.
 const documentURL = "test:///openapi.json"
 
 // recorded compares every answer of a handler with the document.
@@ -79,14 +79,14 @@ func recorded(h http.Handler) http.Handler {
 		r.Body = sent
 		answer := &answered{ResponseWriter: w}
 		h.ServeHTTP(answer, r)
-		if answer.status != 0 { // or the client had gone
+		if answer.status != 0 { // 0 if the client had gone
 			theContract().judge(r, sent.read(), answer)
 		}
 	})
 }
 
-// sentBody keeps what was read of a body. A proxy may go on reading it for a
-// moment after its handler has returned.
+// sentBody stores the part of a body that was read. A proxy may continue to read it for a moment
+// after its handler has returned.
 type sentBody struct {
 	io.ReadCloser
 	mu   sync.Mutex
@@ -101,7 +101,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read returns what has been read of the body by now.
+// read returns the part of the body that has been read.
 func (b *sentBody) read() []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *contract) find(r *http.Request) *server.Route {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
-	for i := range c.routes { // those with a verb come first
+	for i := range c.routes { // routes with a verb are first
 		if rt := &c.routes[i]; rt.Method == method && rt.path.MatchString(r.URL.EscapedPath()) {
 			return &rt.Route
 		}
@@ -145,7 +145,7 @@ func (c *contract) find(r *http.Request) *server.Route {
 	return nil
 }
 
-// judge notes an answer, and what is odd about it.
+// judge records an answer, and how it differs from the document.
 func (c *contract) judge(r *http.Request, sent []byte, a *answered) {
 	rt := c.find(r)
 	if rt == nil {
@@ -231,15 +231,15 @@ func (c *contract) fits(text []byte, rt *server.Route, place ...string) error {
 	return schema.Validate(value)
 }
 
-// oddities are what is odd so far. A handler of a client that has gone may still
-// be at work when the tests have ended.
+// oddities returns the differences so far. A handler of a client that has gone may still run
+// when the tests have ended.
 func (c *contract) oddities() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.odd)
 }
 
-// missing are the statuses and causes that are documented and were not seen.
+// missing returns the documented statuses and causes that did not occur.
 func (c *contract) missing() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,8 +261,8 @@ func (c *contract) missing() []string {
 	return missing
 }
 
-// TestMain runs the tests and then, if all were run, checks that what the
-// OpenAPI document says has occurred in them, and nothing else.
+// TestMain runs the tests and then, if all were run, checks that all statuses and causes of the
+// OpenAPI document have occurred in them, and no others.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	c := theContract()
@@ -277,7 +277,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// everything reports whether no test was left out.
+// everything reports whether all tests are run.
 func everything() bool {
 	for _, name := range []string{"test.run", "test.skip", "test.list", "test.fuzz"} {
 		if f := flag.Lookup(name); f != nil && f.Value.String() != "" {

@@ -37,7 +37,7 @@ func execute(t *testing.T, url string) exchange {
 }
 
 func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {
-	// The lease of a simple lock lasts as long as the operation says that it does.
+	// The lease of a simple lock lasts for the length of the operation.
 	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Operation{
 		Length: time.Minute, Do: func(context.Context, *leasehold.Lease) error { return nil },
 	}))
@@ -265,8 +265,8 @@ func TestOperation_WithoutAQuorum(t *testing.T) {
 	}
 }
 
-// TestDrain_H7_OperationsRunToTheirEnd: those that run finish, those that wait
-// are sent away, and none begins.
+// TestDrain_H7_OperationsRunToTheirEnd: operations that run finish, operations that wait are
+// refused, and no operation begins.
 func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 	g := newGate()
 	store := memdriver.New()
@@ -291,8 +291,8 @@ func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 	}
 }
 
-// An operation that is not over when the time is up is told so, and gives its
-// lock back before the service ends.
+// An operation that still runs when the time is up is cancelled, and gives its lock back before
+// the service ends.
 func TestDrain_H7_OperationsAreEndedWhenTheTimeIsUp(t *testing.T) {
 	g := newGate()
 	store := memdriver.New()

@@ -43,7 +43,7 @@ func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Se
 	return s, h.URL
 }
 
-// moody is a store that fails while it is told to.
+// moody is a store that fails with err while err is set.
 type moody struct {
 	*memdriver.Driver
 	err      atomic.Pointer[error]
@@ -77,7 +77,7 @@ func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 	eventually(t, func() bool {
 		code, text := ask(t, "GET", base+"/readyz", "")
 		if strings.Contains(text, "secret-host") {
-			t.Errorf("the answer tells of the store: %s", text)
+			t.Errorf("the answer reveals the store: %s", text)
 		}
 		return code == 503 && strings.Contains(text, "#unavailable")
 	})
@@ -269,13 +269,13 @@ func TestQuota_WhoWaitsTooOftenIsRefused(t *testing.T) {
 	}
 	wait("admin", "a", "w1")
 	waiting(1)
-	// The key's queue is full, for everybody.
+	// The key's queue is full, for all clients.
 	if code, h := as("admin", "a", "w2", long); code != 429 || h.Get("Retry-After") != "1" {
 		t.Errorf("second waiter of a lock: %d, %v", code, h)
 	}
 	wait("admin", "b", "w3")
 	waiting(2)
-	// The client has no wait left, but others have, and it may ask without one.
+	// The client may not wait for more locks. Other clients may, and it may ask without a wait.
 	if code, _ := as("admin", "orders%2F1", "w4", long); code != 429 {
 		t.Errorf("third wait of a client: %d", code)
 	}
@@ -315,8 +315,8 @@ func get(t *testing.T, s *server.Server, path, who string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-// speak sends a request of a principal, whose token is its name, and returns what
-// was answered. It may be called by any goroutine.
+// speak sends a request of a principal, whose token is its name, and returns the answer. It may
+// be called by any goroutine.
 func speak(t *testing.T, who, method, url, body string, header ...string) exchange {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -343,7 +343,7 @@ func speak(t *testing.T, who, method, url, body string, header ...string) exchan
 	return exchange{res.StatusCode, res.Header, string(text)}
 }
 
-// askAs returns status and header of what a principal is answered.
+// askAs sends a request of a principal, and returns status and header of the answer.
 func askAs(t *testing.T, who, method, url, body string) (int, http.Header) {
 	t.Helper()
 	got := speak(t, who, method, url, body)
@@ -357,8 +357,8 @@ func spokenAs(t *testing.T, who, method, url, body string, header ...string) (in
 	return got.status, got.body
 }
 
-// A stream that follows many locks has the service look at each of them, also while it waits
-// for a client that has gone to come back.
+// A stream that follows many locks makes the service look at each of them, also while it waits
+// for its client to return.
 func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
 	file, _ := openAuth(t, roles())
 	synctest.Test(t, func(t *testing.T) {

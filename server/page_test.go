@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/overview"
 )
 
-// overviews are the routes of what the page shows.
+// overviews returns the routes of the page's data.
 func overviews(s *server.Server) (all []*server.Route) {
 	for _, rt := range s.Routes() {
 		if strings.HasPrefix(rt.Operation, "overview") {
@@ -132,7 +132,7 @@ func TestPage_OffersABreakToThoseWhoMay(t *testing.T) {
 	}
 }
 
-// fragile fails to say who asks.
+// fragile is an authenticator that panics.
 type fragile struct{}
 
 func (fragile) Authenticate(*http.Request) (auth.Principal, error) { panic("defect") }
@@ -189,7 +189,7 @@ func TestPage_WhatFailsIsToldApart(t *testing.T) {
 	})
 }
 
-// unsafe is a store that says of itself that it is.
+// unsafe is a store that reports that its locks are unsafe.
 type unsafe struct{ *memdriver.Driver }
 
 func (unsafe) Check(context.Context) (driver.Report, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// A client whose HTTP/2 connection goes silent while it waits has gone.
+// A client counts as gone if its HTTP/2 connection is silent during a wait.
 func TestServe_SilentHTTP2ClientLeavesTheQueue(t *testing.T) {
 	config := withTLS(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -57,11 +57,11 @@ func TestServe_SilentHTTP2ClientLeavesTheQueue(t *testing.T) {
 			return len(snap.Waiters)
 		}
 		if n := waiters(40 * time.Second); n != 1 {
-			t.Errorf("%d wait, want the one that answers pings", n)
+			t.Errorf("%d wait, want the client that answers pings", n)
 		}
 		network.Silence()
 		if n := waiters(15 * time.Second); n != 0 {
-			t.Errorf("%d wait, want none", n)
+			t.Errorf("%d wait, want 0", n)
 		}
 		cancel()
 		<-asked

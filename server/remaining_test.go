@@ -10,8 +10,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// The machine of the service is suspended for 20 s after the store has answered, while no
-// other clock stands still: what is left of the lease is told without them.
+// The machine of the service is suspended for 20 s after the store has answered. Other clocks
+// continue, so the remaining time in the answer must not include the 20 s.
 func TestRemaining_P2_IsToldWithoutASuspension(t *testing.T) {
 	store := &stalled{Driver: memdriver.New(), back: func(driver.Reply) { clock.Advance(20 * time.Second) }}
 	base := "http://" + listen(t, store)

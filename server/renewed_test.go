@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// undoer is a store whose releases of the lease w wait at a gate.
+// undoer is a store whose releases of the lease w wait until open is called.
 type undoer struct {
 	stalled
 	leaving, gate, left chan struct{}
@@ -38,9 +38,8 @@ func (u *undoer) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	return u.stalled.Release(ctx, ref)
 }
 
-// A client whose connection broke does not know what became of its request. It renews by
-// another connection, and is told that it holds, while the first service is about to give
-// back what it was granted for nobody.
+// A client whose connection broke has no answer to its request. It renews its lease by another
+// connection, successfully, while the first service is about to give the lease back.
 func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) {
 	one := func(t *testing.T, url, body string) (int, string) {
 		return ask(t, "PUT", url+"/v1/locks/k/leases/w", body)
@@ -77,7 +76,7 @@ func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) 
 			slow.open()
 			soon(t, "the first service has given it back", slow.left)
 			if snap := town.look("k"); !heldBy("w")(snap) {
-				t.Errorf("it was told that it holds: %+v", snap)
+				t.Errorf("the renewed lease is gone: %+v", snap)
 			}
 			if status, text := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/w?visit=client"), ""); (status == 204) != (name == "by its visit") {
 				t.Errorf("ended by the client's visit: %d %s", status, text)
@@ -86,7 +85,7 @@ func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) 
 	}
 }
 
-// So is a place in the queue of which it was told.
+// A place in the queue that was renewed is kept as well.
 func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
 	store := memdriver.New()
 	slow := newUndoer(t, store.Join())
@@ -101,11 +100,12 @@ func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
 	slow.open()
 	soon(t, "the first service has given it up", slow.left)
 	if snap := town.look("k"); !queueOf(1)(snap) {
-		t.Errorf("it was told that it waits: %+v", snap)
+		t.Errorf("the renewed place is gone: %+v", snap)
 	}
 }
 
-// far is a store that answers after a second, and counts the acquires that it is asked at a time.
+// far is a store that answers after a second, and counts the acquires and how many are under way
+// at a time.
 type far struct {
 	*memdriver.Driver
 
@@ -132,7 +132,7 @@ func (f *far) Renew(ctx context.Context, refs []driver.Ref, each func(int, drive
 	f.Driver.Renew(ctx, refs, each)
 }
 
-// Healthy leases of a batch must not end because the store is asked about those that are gone.
+// Healthy leases of a batch must not end because the store is asked about leases that are gone.
 func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 40

@@ -28,17 +28,17 @@ func TestRights_H6_WithoutATokenNothingIsToldButHealth(t *testing.T) {
 				t.Errorf("%s as %q: %d %s", rt.Operation, who, code, text)
 			}
 			if strings.Contains(text, "shopkeeper") || strings.Contains(text, `"holders":`) && rt.Operation != "openapi" {
-				t.Errorf("%s as %q tells %s", rt.Operation, who, text)
+				t.Errorf("%s as %q reveals %s", rt.Operation, who, text)
 			}
 		}
 	}
-	// Also where there is nothing: what there is is nobody's business.
+	// Unknown paths are refused as well, so that they do not reveal which paths exist.
 	if code, _ := spokenAs(t, "", "GET", base+"/v1/nothing", ""); code != 401 {
 		t.Errorf("an unknown path: %d", code)
 	}
 }
 
-// talkative is a store that names the holder with everything that it says.
+// talkative is a store that names the holder in every answer.
 type talkative struct{ *memdriver.Driver }
 
 func (s talkative) name(reply driver.Reply) driver.Reply {
@@ -91,10 +91,10 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 			answers = append(answers, text)
 		}
 		if answers[0] != answers[1] {
-			t.Errorf("%s tells whether the name is in use: %q", rt.Operation, answers)
+			t.Errorf("%s reveals whether the name is in use: %q", rt.Operation, answers)
 		}
 	}
-	// Who may acquire but not read learns that the lock is held, not by whom.
+	// A client that may acquire but not read learns that the lock is held, without the holder.
 	lock := base + "/v1/locks/orders%2F1"
 	for _, step := range []struct {
 		what, method, url, body string
@@ -119,11 +119,11 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 			t.Errorf("%s: %d %s", step.what, code, text)
 		}
 	}
-	// A batch may name what the caller has no right to: that one is refused.
+	// A batch may name a lease to which the caller has no right: only that lease is refused.
 	if _, text := spokenAs(t, "shop", "POST", base+"/v1/leases:renew", `{"leases":[{"key":"private/1","leaseId":"a"}]}`); !strings.Contains(text, "#forbidden") || told(text) {
-		t.Errorf("a batch with another's lease: %s", text)
+		t.Errorf("a batch with a lease of another principal: %s", text)
 	}
-	// Who may read learns it.
+	// A client that may read receives the holder.
 	if code, text := spokenAs(t, "desk", "GET", lock, ""); code != 200 || !told(text) {
 		t.Errorf("inspect by the desk: %d %s", code, text)
 	}
@@ -133,13 +133,13 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 	if code, _ := spokenAs(t, "desk", "GET", base+"/v1/locks", ""); code != 403 {
 		t.Errorf("a listing of everything: %d", code)
 	}
-	// No right is needed for metrics, which name nobody.
+	// Metrics need no right, since they contain no names.
 	if code, text := spokenAs(t, "shop", "GET", base+"/metrics", ""); code != 200 || strings.Contains(text, "shopkeeper") || strings.Contains(text, "orders") {
 		t.Errorf("metrics: %d %s", code, text)
 	}
 }
 
-// A store tells every stream of a break.
+// A store announces a break to every stream.
 func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
 	file, path := openAuth(t, roles())
 	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file))
@@ -175,7 +175,7 @@ func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
 			id, name, data := nextEvent(t, streams[who])
 			var hint wire.Hint
 			if err := json.Unmarshal([]byte(data), &hint); err != nil || name != wire.EventBroken || hint.Key != key || hint.LeaseID != "a" || hint.Reason != "why" {
-				t.Fatalf("%s hears %s %s, want the break of %s", who, name, data, key)
+				t.Fatalf("%s receives %s %s, want the break of %s", who, name, data, key)
 			}
 			last[who] = id
 		}
@@ -184,7 +184,7 @@ func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
 	hears("desk", "desk/1", "orders/1") // may read both
 	hears("shop", "orders/1")           // may acquire it
 
-	// The rights are those of the connection, not those of when the stream began.
+	// The rights of the connection count, not the rights at the beginning of the stream.
 	if err := os.WriteFile(path, []byte(strings.Replace(roles(), `"orders/"`, `"carts/"`, 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
 	hears("shop", "carts/1")
 }
 
-// streamAs opens the stream of a client, behind the event last if that is not empty.
+// streamAs opens the stream of a client, after the event last if that is not empty.
 func streamAs(t *testing.T, who, base, last string) *bufio.Scanner {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/events", nil)

@@ -45,13 +45,13 @@ func read(t *testing.T, res *http.Response) string {
 	return string(text)
 }
 
-// hooked is a store whose calls a test delays or refuses.
+// hooked is a store that calls before at each call, which may delay or refuse it.
 type hooked struct {
 	*memdriver.Driver
 	before func(ctx context.Context, verb, id string) error // the id is empty for a look
 }
 
-// mute returns what has a store not answer some verbs.
+// mute returns a function for hooked, with which the store does not answer the verbs.
 func mute(verbs ...string) func(context.Context, string, string) error {
 	return func(ctx context.Context, verb, _ string) error {
 		if !slices.Contains(verbs, verb) {

@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// Whoever joins a path by hand sends the slash of a name as it is.
+// A path that was joined by hand has the slash of a name without an encoding.
 func TestServer_ASlashInANameThatIsNotEncodedIsAnsweredWithAHint(t *testing.T) {
 	_, base := serve(t, memdriver.New())
 	deep := strings.Repeat("/x", 20)

@@ -12,16 +12,16 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// staged is a store of which the test says what a look at it shows. A watcher's looks may
-// be made to last: they read at once, and return when they are let go.
+// staged is a store whose state the test sets. The test may delay the looks of watchers: they
+// read at once, and return when the test allows it.
 type staged struct {
 	*memdriver.Driver
-	requests chan struct{} // told when a request has looked
+	requests chan struct{} // receives a value when a request has looked
 
 	mu   sync.Mutex
 	snap driver.Snapshot
-	hold chan struct{} // closed when the looks of watchers may return; nil for none that lasts
-	held chan struct{} // told when one has read, and waits
+	hold chan struct{} // closed when the looks of watchers may return; nil without a delay
+	held chan struct{} // receives a value when a look has read, and waits
 }
 
 func (s *staged) show(id string) {
@@ -30,7 +30,7 @@ func (s *staged) show(id string) {
 	s.snap = driver.Snapshot{Holders: []driver.Holder{{ID: id, Token: 1}}}
 }
 
-// slow makes the looks of watchers last, and waits until one has read.
+// slow delays the looks of watchers, and waits until one has read.
 func (s *staged) slow(t *testing.T) (letGo func()) {
 	t.Helper()
 	hold := make(chan struct{})
@@ -55,7 +55,7 @@ func (s *staged) Inspect(ctx context.Context, key string) (driver.Snapshot, erro
 	snap, hold := s.snap, s.hold
 	s.mu.Unlock()
 	snap.Key = key
-	if ctx.Value(http.ServerContextKey) != nil { // not a watcher's
+	if ctx.Value(http.ServerContextKey) != nil { // not of a watcher
 		select {
 		case s.requests <- struct{}{}:
 		default:
@@ -83,9 +83,9 @@ func holderOf(l wire.Lock) string {
 	return l.Holders[0].LeaseID
 }
 
-// What a watcher has seen for others may be older than what a client has seen by itself.
+// The last look of a watcher may be older than the state that a client has seen.
 func TestWatch_NeverGoesBackBehindWhatTheClientHasSeen(t *testing.T) {
-	for _, next := range []string{"c", "a"} { // also when the lock is as the watcher has seen it first
+	for _, next := range []string{"c", "a"} { // the second is the state of the watcher's first look
 		t.Run(next, func(t *testing.T) {
 			t.Parallel()
 			store := &staged{Driver: memdriver.New(), requests: make(chan struct{}, 1), held: make(chan struct{}, 1)}
@@ -111,7 +111,7 @@ func TestWatch_NeverGoesBackBehindWhatTheClientHasSeen(t *testing.T) {
 				_, state, _ := watcher(t, base+"/v1/locks/k", tag, "30")
 				told <- state
 			}()
-			<-store.requests // the lock is as the client knows it
+			<-store.requests // the lock has the state that the client has seen
 			store.show(next)
 			letGo()
 			select {
@@ -120,13 +120,13 @@ func TestWatch_NeverGoesBackBehindWhatTheClientHasSeen(t *testing.T) {
 					t.Errorf("a wait for a change shows %q after b, not %q", holderOf(lock), next)
 				}
 			case <-time.After(time.Minute):
-				t.Error("a change is not told")
+				t.Error("no event for a change")
 			}
 			if next == "a" {
 				return
 			}
 			if later.hear("lock", &lock); holderOf(lock) == "a" {
-				t.Error("a stream begins with what was before it")
+				t.Error("a stream begins with a state that is older than the stream")
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// latent is a store whose subscriptions take their time to be there.
+// latent is a store whose subscriptions have no address until up is set.
 type latent struct {
 	*memdriver.Driver
 	up atomic.Bool
@@ -118,7 +118,7 @@ func TestOperation_HR_F15_TheTimeForTheStoreBoundsEveryAnswer(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
 			got := execute(t, base+"/api/locks/"+p+"/"+p)
-			// The library by itself would go on for ten seconds.
+			// Without the store timeout the library would try for ten seconds.
 			if took := time.Since(began); got.status != 503 && got.status != 504 || took > 9*time.Second {
 				t.Errorf("%d %s after %v", got.status, got.body, took)
 			}
@@ -166,7 +166,7 @@ func nextEvent(t *testing.T, lines *bufio.Scanner) (id, name, data string) {
 	return "", "", ""
 }
 
-// A browser comes back by itself, and says what it has read.
+// A browser connects again without code of the page, and sends the id of the last event.
 func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
 	_, base := serve(t, memdriver.New())
 	lines, hangUp := listenAgain(t, base+"/v1/events", "")
@@ -180,7 +180,7 @@ func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
 		ask(t, "POST", lock, `{"leaseId":"holder"}`)
 		must(t, 202, "POST", lock, fmt.Sprintf(`{"leaseId":"w%d","ticketMs":30000,"notify":%q}`, i, ready.Address))
 	}
-	hangUp() // and so misses what comes
+	hangUp() // misses the next events
 	for i := range 3 {
 		ask(t, "DELETE", fmt.Sprintf("%s/v1/locks/k%d/leases/holder", base, i), "")
 	}

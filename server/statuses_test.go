@@ -164,7 +164,7 @@ func (b *broken) Break(context.Context, string, string, string) (driver.Reply, e
 
 func (b *broken) Watch(func(driver.Hint)) (driver.Subscription, error) {
 	if b.watches.Add(1) == 1 {
-		return nil, errDefect // the service asks before anybody else does
+		return nil, errDefect // the first call is that of server.New
 	}
 	return nil, b.fail()
 }
@@ -185,7 +185,7 @@ func TestStatus_H4_WhatTheStoreSaysIsToldApart(t *testing.T) {
 		{driver.ErrClosed, server.Draining},
 	} {
 		t.Run(row.cause.Name, func(t *testing.T) {
-			t.Parallel() // whoever asks through the library goes on for 10 s before the outcome is unknown
+			t.Parallel() // the library repeats requests for 10 s before the outcome is unknown
 			s, base := serve(t, &broken{err: row.err}, server.WithStoreTimeout(500*time.Millisecond))
 			var wg sync.WaitGroup
 			for _, rt := range having(s, row.cause) {
@@ -196,7 +196,7 @@ func TestStatus_H4_WhatTheStoreSaysIsToldApart(t *testing.T) {
 					code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
 					refused(t, rt.Operation, code, text, row.cause)
 					if strings.Contains(text, "secret-host") && row.cause != server.Unsupported {
-						t.Errorf("%s tells of the store: %s", rt.Operation, text)
+						t.Errorf("%s reveals the store: %s", rt.Operation, text)
 					}
 				})
 			}
@@ -270,7 +270,7 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 			t.Errorf("%s: %d %s; want %d %s", step.what, status, text, step.status, step.says)
 		}
 	}
-	// What was asked for by a visit is ended by nobody else's.
+	// Another visit does not end the place of a visit.
 	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"a"}`)
 	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"b","ticketMs":60000,"visit":"one"}`)
 	code, text := ask(t, "DELETE", base+"/v1/locks/m/leases/b?visit=two", "")
@@ -336,7 +336,7 @@ func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 		let(func(*leasehold.Lease) error { return errors.New("secret") })
 		got = execute(t, url)
 		if refused(t, p+", failed", got.status, got.body, server.Failed); strings.Contains(got.body, "secret") {
-			t.Errorf("%s tells of the operation: %s", p, got.body)
+			t.Errorf("%s reveals the operation's error: %s", p, got.body)
 		}
 		ask(t, "POST", base+"/v1/locks/"+p, `{"leaseId":"other","ttlMs":60000}`)
 		got = execute(t, url)

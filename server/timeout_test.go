@@ -15,8 +15,8 @@ import (
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
-// hush is a store that does not answer, and takes note of how long it was
-// asked and of what its callers have in their contexts.
+// hush is a store that does not answer. It records how long each call lasted, and a value of its
+// context.
 type hush struct {
 	instant
 	asked chan asked
@@ -36,8 +36,8 @@ func (s hush) Release(ctx context.Context, _ driver.Ref) (driver.Reply, error) {
 	return driver.Reply{}, context.Cause(ctx)
 }
 
-// TestServer_AsksASilentStoreForTheTimeoutAtMost has requests come one after the
-// other, which share what ends them, and of which the clients have gone.
+// TestServer_AsksASilentStoreForTheTimeoutAtMost sends requests one after the other, which share
+// a timer, and whose clients have gone.
 func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, n = 5 * time.Second, 40
@@ -68,7 +68,7 @@ func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 			seen[got.value] = true
 		}
 		if len(seen) != n {
-			t.Errorf("values of %d requests came to the store, want those of %d", len(seen), n)
+			t.Errorf("values of %d requests came to the store, want %d", len(seen), n)
 		}
 		synctest.Wait()
 	})
@@ -92,7 +92,7 @@ func (s dutiful) Acquire(ctx context.Context, _ driver.Request) (driver.Reply, e
 	return driver.Reply{}, errors.New("no answer")
 }
 
-// A store that keeps deadlines is told of them, and of nothing else: it is asked
+// A store that observes deadlines gets contexts with a deadline that are never done. It is asked
 // again until the time is over, also for a client that has gone.
 func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 	})
 }
 
-// slow takes its time to find out who asks.
+// slow is an authenticator that needs some time.
 type slow time.Duration
 
 func (d slow) Authenticate(*http.Request) (auth.Principal, error) {
@@ -126,7 +126,7 @@ func (d slow) Authenticate(*http.Request) (auth.Principal, error) {
 func (slow) Name() string               { return "somebody" }
 func (slow) May(auth.Verb, string) bool { return true }
 
-// The time of the store begins when it is asked: others may have taken longer.
+// The store timeout begins at the call of the store, also if authentication took longer.
 func TestServer_AsksTheStoreForTheWholeTimeoutHoweverLateItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second

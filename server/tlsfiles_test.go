@@ -178,7 +178,7 @@ func TestTLS_EveryCertificateCountsWithoutAnAuthFile(t *testing.T) {
 	}
 }
 
-// The page shares what it shows among equals, and makes it anew for others.
+// The page shares its data between equal principals, and makes it again for other principals.
 func TestTLS_ClientsOfOneNameAreEqualWithoutAnAuthFile(t *testing.T) {
 	as := func(name string) auth.Principal {
 		t.Helper()

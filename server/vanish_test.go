@@ -20,8 +20,8 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// window is what a client that vanishes may cost the others, and what a busy
-// machine adds. The leases and waits would cost a minute.
+// window bounds how long a client that vanishes may block other clients, including the delays of
+// a busy machine. Without detection it would be a minute, by the TTL and the wait.
 const window = time.Second + 14*time.Second
 
 // listen serves a store as the command does, and returns the address.
@@ -55,11 +55,10 @@ type town struct {
 	addr  [2]string
 }
 
-// patient is for clients that a busy machine has die a while after their answer was sent.
+// patient is for clients that die late after their answer because the machine is busy.
 var patient = server.WithConfirmWithin(window)
 
-// towns plays a case on memory, on a directory and on Redis, each with two
-// services.
+// towns runs play with memory, with a directory and with Redis, each with two services.
 func towns(t *testing.T, play func(t *town)) {
 	on := func(name string, open func(t *testing.T) func() (driver.Driver, error)) {
 		t.Run(name, func(t *testing.T) {
@@ -101,7 +100,7 @@ func (t *town) look(key string) driver.Snapshot {
 	return snap
 }
 
-// await waits until the lock looks as it should, within a time.
+// await waits until ok returns true for the lock, and fails the test after the time within.
 func (t *town) await(key string, within time.Duration, what string, ok func(driver.Snapshot) bool) {
 	t.Helper()
 	end := time.Now().Add(within)
@@ -121,14 +120,14 @@ func queueOf(n int) func(driver.Snapshot) bool {
 	return func(s driver.Snapshot) bool { return len(s.Waiters) == n }
 }
 
-// heldBy reports whether the lease holds the lock, for good.
+// heldBy reports whether the lease holds the lock, and is confirmed.
 func heldBy(id string) func(driver.Snapshot) bool {
 	return func(s driver.Snapshot) bool {
 		return len(s.Holders) == 1 && s.Holders[0].ID == id && s.Holders[0].Confirmed
 	}
 }
 
-// take takes a lock by a client that stays.
+// take takes a lock for a client that does not vanish.
 func (t *town) take(key, id string) {
 	t.Helper()
 	must(t.T, 201, "POST", t.url(0, "/v1/locks/"+key), fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000}`, id))
@@ -206,8 +205,7 @@ func TestVanish_H1_WhoeverGoesWhileItWaitsLeavesTheQueueAtOnce(t *testing.T) {
 	})
 }
 
-// At the moment of the grant nobody can tell who is faster: the grant, or the
-// news of the client's end.
+// At the moment of the grant either may be first: the grant, or the end of the connection.
 func TestVanish_H1_WhoeverGoesAtTheMomentOfTheGrantCostsAWindow(t *testing.T) {
 	towns(t, func(t *town) {
 		for i := range 40 {
@@ -228,7 +226,7 @@ func TestVanish_H1_WhoeverGoesAtTheMomentOfTheGrantCostsAWindow(t *testing.T) {
 				t.Fatalf("%d %s", status, text)
 			}
 			if took := time.Since(start); took > window {
-				t.Errorf("the next one waited for %v", took)
+				t.Errorf("the next waiter waited for %v", took)
 			}
 			<-died
 			next.die()
@@ -267,9 +265,8 @@ func TestVanish_H1_AnAnswerThatWasReadIsAGrant(t *testing.T) {
 	})
 }
 
-// A client whose connection broke comes back by another one, perhaps to
-// another service. What the first one then gives back must not be what the
-// second one has been told that it has.
+// A client whose connection broke asks again by another connection, perhaps at another service.
+// The first request must not give back a lease that the second has reported to the client.
 func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(t *testing.T) {
 	towns(t, func(t *town) {
 		for i := range 24 {
@@ -294,15 +291,15 @@ func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(t *testing.T) {
 			<-died
 			time.Sleep(5 * time.Millisecond)
 			if snap := t.look(key); !heldBy("w")(snap) {
-				t.Fatalf("round %d: was told that it holds: %+v", i, snap)
+				t.Fatalf("round %d: the reported lease is gone: %+v", i, snap)
 			}
 			t.release(key, "w")
 		}
 	})
 }
 
-// TestLook_OfAClientThatHasGoneIsNotAnswered: nothing is known of the store then, and
-// what is not documented would be told to a proxy or a log.
+// TestLook_OfAClientThatHasGoneIsNotAnswered: the state of the store is unknown then, and a proxy
+// or a log would record an answer that is not documented.
 func TestLook_OfAClientThatHasGoneIsNotAnswered(t *testing.T) {
 	s, err := server.New(&hooked{memdriver.New(), mute("inspect", "glance", "list")})
 	if err != nil {
@@ -316,7 +313,7 @@ func TestLook_OfAClientThatHasGoneIsNotAnswered(t *testing.T) {
 		func() {
 			defer leave()
 			defer func() {
-				if got := recover(); got != http.ErrAbortHandler { //nolint:errorlint // what net/http compares
+				if got := recover(); got != http.ErrAbortHandler { //nolint:errorlint // net/http compares it in the same way
 					t.Errorf("%s: %v, answered %d %s", path, got, w.Code, w.Body)
 				}
 			}()

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// answer asks, expects the status, and decodes the body.
+// answer sends a request, expects the status want, and decodes the body.
 func answer(t *testing.T, method, url, body string, want int, into any) {
 	t.Helper()
 	status, text := ask(t, method, url, body)
@@ -28,7 +28,7 @@ func answer(t *testing.T, method, url, body string, want int, into any) {
 	}
 }
 
-// grant is what an answer says of a lease.
+// grant is the part of an answer that describes a lease.
 type grant struct {
 	LeaseID, State          string
 	Token                   int64
@@ -93,13 +93,13 @@ func TestLease_H3_ALateRepetitionOfAReleasedLeaseTakesNothing(t *testing.T) {
 		if snap := t.look("k"); len(snap.Holders)+len(snap.Waiters) != 0 {
 			t.Errorf("left: %+v", snap)
 		}
-		// The release itself may be repeated, by another way too.
+		// The release itself may be repeated, also at another service.
 		for service := range t.addr {
 			if status, text := ask(t.T, "DELETE", t.url(service, "/v1/locks/k/leases/a"), ""); status != 204 {
 				t.Errorf("%d %s", status, text)
 			}
 		}
-		// One who has left the queue does not come back into it.
+		// A waiter that has left the queue does not return to it.
 		t.take("k", "b")
 		must(t.T, 202, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"c","ticketMs":10000}`)
 		t.release("k", "c")
@@ -116,7 +116,7 @@ func TestWait_ServesInTheOrderOfArrivalAcrossServices(t *testing.T) {
 		t.take("k", "w0")
 		var all []*phone
 		for i := range 6 {
-			// A service that takes longer to confirm a lock than its window loses its places.
+			// A service that confirms a lock later than its window loses its places.
 			all = append(all, t.post(i%2, "k", fmt.Sprintf(`{"leaseId":"w%d","ttlMs":60000,"waitMs":60000,"confirmMs":15000}`, i+1)))
 			t.await("k", window, "queued", queueOf(i+1))
 		}
@@ -136,7 +136,7 @@ func TestWait_ServesInTheOrderOfArrivalAcrossServices(t *testing.T) {
 	})
 }
 
-// A client whose wait is over asks again, and has kept its place.
+// A client whose wait has ended asks again, and has kept its place.
 func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 	towns(t, func(t *town) {
 		t.take("k", "holder")
@@ -152,7 +152,7 @@ func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 		}
 		b := t.call(1, "k", "b")
 		t.await("k", window, "queued", queueOf(2))
-		// The lock is freed while nobody listens for a: it is not lost to b.
+		// The lock is freed while no request waits for a: b does not get it.
 		t.release("k", "holder")
 		answer(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"a","waitMs":5000}`, 201, &g)
 		t.release("k", "a")
@@ -162,7 +162,7 @@ func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 	})
 }
 
-// Without a place to keep, a wait that is over is a refusal, and leaves nothing.
+// If no place is to be kept, the end of the wait is a refusal, and removes the place.
 func TestWait_WithoutATicketLeavesTheQueue(t *testing.T) {
 	towns(t, func(t *town) {
 		t.take("k", "holder")
@@ -175,7 +175,7 @@ func TestWait_WithoutATicketLeavesTheQueue(t *testing.T) {
 	})
 }
 
-// Who cannot hold a request open asks again and again, and has a place.
+// A client that cannot hold a request open asks again and again, and has a place.
 func TestWait_ByAskingAgainAndAgain(t *testing.T) {
 	towns(t, func(t *town) {
 		t.take("k", "holder")
@@ -245,7 +245,7 @@ func TestWait_EndsAlsoWhenEveryHintIsLost(t *testing.T) {
 // blind is a store that keeps no queue and has no hints.
 type blind struct {
 	store *memdriver.Driver
-	asked chan struct{} // told after each answer to a request for a lease, if there is room
+	asked chan struct{} // receives a value after each answer to an acquire, if there is room
 }
 
 func (b blind) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
@@ -277,7 +277,7 @@ func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
 	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20}`, 409, &g)
 	<-asked
 	go func() {
-		<-asked // b waits, and the service does not hear of the release
+		<-asked // b waits, and the service gets no hint of the release
 		if reply, err := store.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
 			t.Errorf("%+v, %v", reply, err)
 		}
@@ -288,7 +288,7 @@ func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
 	answer(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"x"}`, 501, &g)
 }
 
-// silent is a store that does not answer while it is told not to.
+// silent is a store that does not answer until still is closed.
 type silent struct {
 	*memdriver.Driver
 	still chan struct{} // closed when it answers again
@@ -320,9 +320,8 @@ func TestWait_AnUnknownOutcomeIsSaidAndARepetitionFindsTheLease(t *testing.T) {
 	}
 }
 
-// TestDrain_H7_WaitersAreSentOnAndNothingIsLost: renewals are answered as long
-// as anything runs, waiters keep their place for another service, and streams
-// end.
+// TestDrain_H7_WaitersAreSentOnAndNothingIsLost: renewals are answered until the shutdown,
+// waiters keep their place for another service, and streams end.
 func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 	store := memdriver.New()
 	g := newGate()

@@ -73,7 +73,7 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 				}
 				return s
 			case <-time.After(time.Minute):
-				t.Fatalf("%s: nothing was told", what)
+				t.Fatalf("%s: no answer", what)
 				return seen{}
 			}
 		}
@@ -99,7 +99,7 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 		if s = next("free"); s.state.State != "free" || len(s.state.Holders) != 0 {
 			t.Errorf("%+v", s)
 		}
-		// What time alone changes is no change.
+		// The passage of time is no change.
 		start := time.Now()
 		if status, _, _ := watcher(t.T, url, s.tag, "1"); status != 304 || time.Since(start) < time.Second {
 			t.Errorf("%d after %v", status, time.Since(start))
@@ -141,7 +141,7 @@ func tune(t *testing.T, url string) *radio {
 	return &radio{t, bufio.NewScanner(res.Body), cancel}
 }
 
-// hear returns the data of the next event of a name.
+// hear decodes the data of the next event of a name into the value.
 func (r *radio) hear(name string, into any) {
 	r.t.Helper()
 	timeout := time.AfterFunc(20*time.Second, r.cancel)
@@ -183,7 +183,7 @@ func TestEvents_TellOfOnesOwnLeases(t *testing.T) {
 		var g grant
 		answer(t.T, "PUT", t.url(0, "/v1/locks/k/leases/a"), `{"ttlMs":60000}`, 200, &g)
 		if g.Token != hint.Token {
-			t.Errorf("token %d, but the event said %d", g.Token, hint.Token)
+			t.Errorf("token %d, but the event had %d", g.Token, hint.Token)
 		}
 		must(t.T, 200, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"a","reason":"a test"}`)
 		r.hear("broken", &hint)
@@ -260,8 +260,8 @@ func left(t *testing.T, store driver.Driver, keys string) *server.Server {
 	return s
 }
 
-// The look of a client that has gone is not given up, since others may share its connection.
-// It is the last one.
+// A look that is under way when its client goes is not cancelled, since other requests may share
+// its connection. It is the last look.
 func TestWatch_LooksNoMoreWhenEverybodyHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &dim{Driver: memdriver.New(), looks: make(map[string]int)}

@@ -19,7 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
-// office is a service, in virtual time, of which the test changes who may do what.
+// office is a service, in virtual time, whose rights the test changes.
 type office struct {
 	*testing.T
 	file   *auth.File
@@ -27,7 +27,7 @@ type office struct {
 	client *http.Client
 }
 
-// offices plays on a service that knows roles.
+// offices runs play with a service that has roles.
 func offices(t *testing.T, play func(t *office)) {
 	t.Helper()
 	file, path := openAuth(t, roles())
@@ -49,7 +49,7 @@ func offices(t *testing.T, play func(t *office)) {
 	})
 }
 
-// become has the service know who stands in text.
+// become makes text the roles of the service.
 func (t *office) become(text string) {
 	t.Helper()
 	if err := os.WriteFile(t.path, []byte(text), 0o600); err != nil {
@@ -60,7 +60,7 @@ func (t *office) become(text string) {
 	}
 }
 
-// send returns the answer, of which the caller reads and closes the body.
+// send sends a request and returns the answer. The caller reads and closes its body.
 func (t *office) send(who, method, path, body string, header ...string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://service"+path, strings.NewReader(body))
@@ -86,7 +86,7 @@ func (t *office) ask(who, method, path, body string, header ...string) (status i
 	return res.StatusCode, res.Header.Get("ETag"), text
 }
 
-// admin has the administrator do something.
+// admin sends a request as the administrator.
 func (t *office) admin(want int, path, body string) {
 	t.Helper()
 	res := t.send("admin", "POST", path, body)
@@ -106,7 +106,7 @@ func (t *office) breakUp(name string) {
 	t.admin(200, "/v1/locks/"+strings.ReplaceAll(name, "/", "%2F")+":break", `{"leaseId":"a","reason":"why"}`)
 }
 
-// hearing is what is told on a stream.
+// hearing holds the text of a stream.
 type hearing struct {
 	body io.Closer
 
@@ -115,7 +115,7 @@ type hearing struct {
 	ended bool
 }
 
-// open opens a stream, and hears its beginning.
+// open opens a stream, and waits for its beginning.
 func (t *office) open(who, path string, header ...string) *hearing {
 	t.Helper()
 	res := t.send(who, "GET", path, "", header...)
@@ -140,7 +140,7 @@ func (h *hearing) Write(b []byte) (int, error) {
 	return h.text.Write(b)
 }
 
-// now is what was told, and whether that was all.
+// now returns the text so far, and whether the stream has ended.
 func (h *hearing) now() (text string, ended bool) {
 	synctest.Wait()
 	h.mu.Lock()
@@ -148,7 +148,7 @@ func (h *hearing) now() (text string, ended bool) {
 	return h.text.String(), h.ended
 }
 
-// without is the roles without the rights of the desk to orders, or without its token.
+// without returns the roles without the rights of the desk to orders, or without its token.
 func without(what string) string {
 	if what == "token" {
 		return strings.Replace(roles(), hashed("desk"), hashed("another"), 1)
@@ -156,7 +156,7 @@ func without(what string) string {
 	return strings.Replace(roles(), `{"verbs": ["read"], "prefix": "orders/"}`, `{"verbs": ["read"], "prefix": "carts/"}`, 1)
 }
 
-// toAnother gives the desk's token to the shop, whose rights are to the same locks.
+// toAnother returns roles in which the shop has the desk's token, with rights to the same locks.
 func toAnother() string {
 	return fmt.Sprintf(`{"principals": [
 		{"name": "shop", "tokens": [%q], "rights": [{"verbs": ["read"], "prefix": ""}]},
@@ -171,14 +171,14 @@ func TestRights_AStreamTellsNothingAfterItsClientHasLostThem(t *testing.T) {
 				t.become(roster)
 				t.take("orders/1")
 				if text, ended := h.now(); !ended || strings.Contains(text, "shopkeeper") {
-					t.Errorf("ended %t, and told %s", ended, text)
+					t.Errorf("ended %t, with the events %s", ended, text)
 				}
 			})
 		})
 	}
 }
 
-// A stream of which there is nothing to tell holds a subscription, and room that is bounded.
+// A stream without events takes a subscription, and counts for the quota.
 func TestRights_AStreamEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 	offices(t, func(t *office) {
 		streams := map[string]*hearing{}
@@ -201,7 +201,7 @@ func TestRights_AStreamEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 	})
 }
 
-// Of the breaks of all locks a client is told those of which it may know as things are now.
+// A client receives the breaks of locks to which it has rights when the event is sent.
 func TestRights_AStreamThatGoesOnTellsByTheNewRights(t *testing.T) {
 	offices(t, func(t *office) {
 		for _, name := range []string{"orders/1", "desk/1", "carts/1"} {
@@ -214,12 +214,12 @@ func TestRights_AStreamThatGoesOnTellsByTheNewRights(t *testing.T) {
 		t.breakUp("carts/1")
 		text, ended := h.now()
 		if ended || strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") || !strings.Contains(text, "carts/1") {
-			t.Errorf("ended %t, and told %s", ended, text)
+			t.Errorf("ended %t, with the events %s", ended, text)
 		}
 	})
 }
 
-// Events are kept for a client that comes back.
+// Events are kept for a client that returns.
 func TestRights_AStreamThatIsResumedTellsByTheNewRights(t *testing.T) {
 	offices(t, func(t *office) {
 		t.take("orders/1")
@@ -238,7 +238,7 @@ func TestRights_AStreamThatIsResumedTellsByTheNewRights(t *testing.T) {
 		t.become(without("right"))
 		text, _ = t.open("desk", "/v1/events", "Last-Event-ID", last[1]).now()
 		if strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") {
-			t.Errorf("told %s", text)
+			t.Errorf("received %s", text)
 		}
 	})
 }
@@ -273,7 +273,7 @@ func TestRights_AWaitForAChangeIsAnsweredByTheNewRights(t *testing.T) {
 	}
 }
 
-// A wait that nothing ends would go on for up to a day.
+// Without this check a wait would last up to a day.
 func TestRights_AWaitEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 	noDesk := strings.Replace(roles(), `"prefix": "desk/"`, `"prefix": "carts/"`, 1)
 	for what, row := range map[string]struct {

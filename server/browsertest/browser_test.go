@@ -25,10 +25,11 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// patience is for a machine that starves: what is waited for comes in a second or so.
+// patience bounds the wait for a change of the page. It usually takes a second, and much longer
+// on a busy machine.
 const patience = 2 * time.Minute
 
-// browser is the one that all tests share, each with a tab of its own.
+// browser is the browser of all tests. Each test has a tab of its own.
 var browser struct {
 	once sync.Once
 	ctx  context.Context
@@ -75,7 +76,7 @@ type tab struct {
 	problems []string
 }
 
-// open opens a page of some size. What the browser complains of fails the test.
+// open opens a page of some size. Errors that the browser reports fail the test.
 func open(t *testing.T, url string, width, height int64, actions ...chromedp.Action) *tab {
 	t.Helper()
 	browser.once.Do(startBrowser)
@@ -112,7 +113,7 @@ func (p *tab) clean() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, text := range p.problems {
-		p.t.Errorf("the browser says: %s", text)
+		p.t.Errorf("the browser reports: %s", text)
 	}
 }
 
@@ -123,11 +124,11 @@ func dark() chromedp.Action {
 func (p *tab) do(actions ...chromedp.Action) {
 	p.t.Helper()
 	if err := chromedp.Run(p.ctx, actions...); err != nil {
-		p.t.Fatalf("%v; the page says: %.2000s", err, p.said())
+		p.t.Fatalf("%v; the text of the page: %.2000s", err, p.said())
 	}
 }
 
-// said is the text of the page, for a failure.
+// said returns the text of the page, for a failure.
 func (p *tab) said() (text string) {
 	ctx, cancel := context.WithTimeout(p.ctx, 5*time.Second)
 	defer cancel()
@@ -151,12 +152,12 @@ func (p *tab) until(what, expression string) {
 			return
 		}
 		if time.Now().After(deadline) {
-			p.t.Fatalf("never came: %s; the page says: %.2000s", what, p.said())
+			p.t.Fatalf("did not appear: %s; the text of the page: %.2000s", what, p.said())
 		}
 	}
 }
 
-// says waits for a text in the page.
+// says waits until the page contains a text.
 func (p *tab) says(text string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("%q", text), fmt.Sprintf("document.body.innerText.includes(%s)", quoted(text)))
@@ -194,7 +195,7 @@ type service struct {
 	line  *line
 }
 
-// recording keeps what is logged.
+// recording stores the log.
 type recording struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -244,8 +245,8 @@ func start(t *testing.T, store driver.Driver, opts ...server.Option) *service {
 
 const below = "/below/a/proxy/"
 
-// line is a listener whose connections can be cut. It keeps its port all the while, which
-// another program could take otherwise.
+// line is a listener whose connections can be cut. It keeps its port, which another program could
+// take otherwise.
 type line struct {
 	net.Listener
 	mu   sync.Mutex
@@ -283,7 +284,7 @@ func (l *line) set(cut bool) {
 func (v *service) fail() { v.line.set(true) }
 func (v *service) heal() { v.line.set(false) }
 
-// take takes a lock in the store, as a program does that knows nothing of the service.
+// take takes a lock in the store, as a program does that does not use the service.
 func (v *service) take(req driver.Request) driver.Reply {
 	v.t.Helper()
 	if req.ID == "" {

@@ -43,7 +43,7 @@ func authFile(t *testing.T) string {
 	return path
 }
 
-// views are the parts of the page, and what is there when one has been drawn.
+// views holds the parts of the page, each with a condition that is true when it has been drawn.
 var views = map[string]string{
 	"":                       "document.querySelectorAll('#locks tbody tr').length > 20",
 	"#/lock/orders%2F42":     "document.querySelector('#queue')",
@@ -64,7 +64,7 @@ func TestPage_FitsFromAPhoneToAWall(t *testing.T) {
 				if wide := js[int64](p, `document.documentElement.scrollWidth`); wide > width {
 					t.Errorf("%s is %d pixels wide on a screen of %d", hash, wide, width)
 				}
-				// Nothing is cut off at the side of the table.
+				// The table is not cut off at its side.
 				if cut := js[int](p, `(() => { const l = document.querySelector(".list"); return l ? l.scrollWidth - l.clientWidth : 0; })()`); cut > 0 {
 					t.Errorf("%s: %d pixels of the table are cut off on a screen of %d", hash, cut, width)
 				}
@@ -74,7 +74,8 @@ func TestPage_FitsFromAPhoneToAWall(t *testing.T) {
 	}
 }
 
-// rules are what every part of the page keeps, each a function that returns what breaks it.
+// rules is a script that checks a part of the page against the rules for all parts, and returns
+// the violations.
 const rules = `(() => {
 	const bad = [];
 	const shown = (e) => e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && !e.closest(".unseen, .skip");
@@ -117,9 +118,8 @@ const rules = `(() => {
 	return bad;
 })()`
 
-// TestPage_IsAccessible holds every part of the page, in light and dark, to rules about
-// its elements, and to one about the tree that a screen reader is given: whatever can be
-// operated has a name.
+// TestPage_IsAccessible checks every part of the page, in light and dark, against rules about its
+// elements, and against a rule about the tree of a screen reader: every control has a name.
 func TestPage_IsAccessible(t *testing.T) {
 	v := start(t, memdriver.New())
 	day(v)

@@ -35,7 +35,7 @@ func TestPage_TableShowsWhoHoldsAndWhoWaits(t *testing.T) {
 	p.clean()
 }
 
-// unsafe is a store that says of itself that it is.
+// unsafe is a store that reports that its locks are unsafe.
 type unsafe struct{ *memdriver.Driver }
 
 func (unsafe) Check(context.Context) (driver.Report, error) {
@@ -78,7 +78,7 @@ func TestPage_HandOverIsSeenWithoutAReload(t *testing.T) {
 		t.Fatal(code)
 	}
 	p.rowSays("k", "second")
-	// What passes by the service is seen, too, and the lock that is held longest stands first.
+	// A lock that was taken without the service is shown, too, and the longest held lock is first.
 	v.take(driver.Request{Key: "elsewhere", ID: "c", Owner: "library", Since: time.Now().Add(-time.Hour)})
 	p.rowSays("elsewhere", "library")
 	p.until("the older one first", `document.querySelector("#locks tbody tr").dataset.key === "elsewhere"`)
@@ -313,7 +313,7 @@ func TestPage_EverythingCanBeDoneByKeyboard(t *testing.T) {
 	v.take(driver.Request{Key: "other", ID: "LEASE-B", Owner: "worker-8"})
 	p := open(t, v.url, 1280, 800)
 	p.rowSays("orders/42", "worker-7")
-	// A key that the page takes for itself writes nothing.
+	// A key that is a command of the page does not write its character.
 	p.do(input.DispatchKeyEvent(input.KeyRawDown).WithKey("/").WithCode("Slash").WithWindowsVirtualKeyCode(191))
 	p.until("the focus in the search", `document.activeElement.id === "search"`)
 	p.do(chromedp.KeyEvent("orders"))

@@ -25,7 +25,7 @@ func TestScreenshots(t *testing.T) {
 	shoot := func(name, hash string, width, height int64, ready string, actions ...chromedp.Action) {
 		p := open(t, v.url+hash, width, height, actions...)
 		p.until(ready, ready)
-		time.Sleep(2500 * time.Millisecond) // nothing is marked as changed any more
+		time.Sleep(2500 * time.Millisecond) // the marks of changes have faded
 		var png []byte
 		p.do(chromedp.CaptureScreenshot(&png))
 		if err := os.WriteFile(filepath.Join(*screenshots, name), png, 0o644); err != nil {
@@ -46,8 +46,8 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// day is a store on a day like others: a lock that is stuck, a queue, a semaphore that is
-// full, readers, and many that are fine.
+// day fills the store with the locks of a usual day: a lock that is stuck, a queue, a semaphore
+// that is full, readers, and many healthy locks.
 func day(v *service) {
 	now := time.Now()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }

@@ -1,6 +1,6 @@
 package api
 
-// StaleFields are those that the document describes and no type has.
+// StaleFields returns the fields that have a description but do not exist in any type.
 func StaleFields(routes []Route) []string {
 	types := make(schemas)
 	paths(routes, types)

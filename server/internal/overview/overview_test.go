@@ -17,13 +17,13 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// counted is a store that counts what it is asked, and fails on demand.
+// counted is a store that counts its requests, and fails on demand.
 type counted struct {
 	*memdriver.Driver
 	pages int // of its list that are empty before each that is not
 
 	mu    sync.Mutex
-	asked map[string]int // by name; a list has none
+	asked map[string]int // by name; "" for lists
 	fail  func(context.Context) error
 }
 
@@ -135,7 +135,7 @@ func TestLocks_CursorsLeadToEveryLock(t *testing.T) {
 						t.Fatalf("%+v", r)
 					}
 				}
-				time.Sleep(time.Minute) // nobody is in a hurry, and nothing is kept for long
+				time.Sleep(time.Minute) // until all answers of the store are dropped
 				if views++; v.Cursor == "" {
 					break
 				}
@@ -204,8 +204,7 @@ func TestLocks_ALockThatHasEndedIsLeftOut(t *testing.T) {
 	})
 }
 
-// backwards is a store whose list begins with the last names, a page each, and goes on for
-// ever.
+// backwards is a store whose list begins with the last names, a page each, and never ends.
 type backwards struct{ *memdriver.Driver }
 
 func (backwards) List(_ context.Context, _, cursor string) ([]string, string, error) {
@@ -225,7 +224,7 @@ func TestLocks_AViewReadsAFewPagesOfAListInAnyOrder(t *testing.T) {
 	})
 }
 
-// TestOverview_APageThatLeavesEndsNoRequest, since others wait for the answer.
+// TestOverview_APageThatLeavesEndsNoRequest: other pages wait for the answer.
 func TestOverview_APageThatLeavesEndsNoRequest(t *testing.T) {
 	stage(t, 1, func(t *testing.T, o *Overview, store *counted) {
 		store.fails(func(ctx context.Context) error {
@@ -246,8 +245,8 @@ func TestOverview_APageThatLeavesEndsNoRequest(t *testing.T) {
 	})
 }
 
-// TestOverview_PagesAskNoMoreThanTheBound, and those that show the same locks no more than one
-// of them. All locks that are shown are looked at all the while.
+// TestOverview_PagesAskNoMoreThanTheBound: pages with the same locks cause as many requests as one
+// page. The state of all locks that are shown is renewed all the time.
 func TestOverview_PagesAskNoMoreThanTheBound(t *testing.T) {
 	for _, row := range []struct{ pages, different, most int }{
 		{1, 1, 53 * 20}, {40, 1, 53 * 20}, {40, 10, RequestsPerSecond*20 + burst},
@@ -294,8 +293,8 @@ func TestOverview_PagesAskNoMoreThanTheBound(t *testing.T) {
 	}
 }
 
-// TestOverview_AFailureFailsAlone: a request that fails, hangs or panics is told of, and the
-// next that is due shows the lock.
+// TestOverview_AFailureFailsAlone: a request that fails, hangs or panics is reported, and the
+// next request shows the lock.
 func TestOverview_AFailureFailsAlone(t *testing.T) {
 	for name, fail := range map[string]func(context.Context) error{
 		"refused": func(context.Context) error { return driver.ErrUnavailable },
