@@ -31,7 +31,7 @@ func WithAuditLog(w io.Writer) Option {
 
 // Bounds of the trail.
 const (
-	maxFollowed = 200_000 // leases and places whose end is waited for
+	maxFollowed = 200_000 // leases and places that are followed to their end
 	expireEvery = time.Second
 )
 
@@ -181,8 +181,7 @@ func (t *trail) keep(f *followed) {
 	t.all[leaseKey{f.line.Key, f.line.Lease}] = f
 }
 
-// drop follows a lease no longer: answers that are noted later change nothing. The caller
-// holds mu.
+// drop stops following a lease: answers that are noted later are ignored. The caller holds mu.
 func (t *trail) drop(f *followed) {
 	f.ended = true
 	if f.kept {

@@ -21,8 +21,8 @@ func hashed(token string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// roles has a principal per combination of rights that the tests need. The token
-// of each is its name.
+// roles returns a file with a principal for each combination of rights in the tests. The token of
+// each is its name.
 func roles() string {
 	role := func(name, rights string) string {
 		return fmt.Sprintf(`{"name": %q, "tokens": [%q], "rights": [%s]}`, name, hashed(name), rights)
@@ -34,7 +34,7 @@ func roles() string {
 	}, ",") + `]}`
 }
 
-// writeFile writes text to a file of its own, and returns its path.
+// writeFile writes text to a new file, and returns its path.
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -54,7 +54,7 @@ func openAuth(t *testing.T, text string) (*auth.File, string) {
 	return f, path
 }
 
-// asWho is a request with an Authorization header, unless it is empty.
+// asWho returns a request with an Authorization header, if authorization is not empty.
 func asWho(t *testing.T, authorization string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
@@ -195,13 +195,12 @@ func TestAuthFile_RefusesWhatItDoesNotUnderstand(t *testing.T) {
 			t.Errorf("%s: %v", why, err)
 		}
 		if err != nil && (len(err.Error()) > 500 || strings.Contains(err.Error(), "secret")) {
-			t.Errorf("%s: the error tells too much: %v", why, err)
+			t.Errorf("%s: the error reveals a secret: %v", why, err)
 		}
 	}
 }
 
-// FuzzAuthFile looks for files that are taken although they give nobody a right,
-// and for panics.
+// FuzzAuthFile looks for files that are accepted although they give no rights, and for panics.
 func FuzzAuthFile(f *testing.F) {
 	f.Add([]byte(roles()))
 	f.Add([]byte(`{"principals": [{"name": "a", "certificates": ["dns:a"], "rights": [{"verbs": ["read"], "prefix": "é"}]}]}`))
@@ -223,7 +222,7 @@ func FuzzAuthFile(f *testing.F) {
 	})
 }
 
-// FuzzAuthorization looks for headers that make somebody of nobody.
+// FuzzAuthorization looks for headers without a valid token that are accepted.
 func FuzzAuthorization(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "auth.json")
 	if err := os.WriteFile(path, []byte(roles()), 0o600); err != nil {

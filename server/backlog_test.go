@@ -14,7 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
-// A lock with many holders has large states, of which a slow client must not pile up thousands.
+// A lock with many holders has large states. The stream of a slow client must not store thousands
+// of them.
 func TestStream_KeepsABoundedSizeOfEvents(t *testing.T) {
 	f := &stream{more: make(chan struct{}, 1), first: 1}
 	const n, large = 3000, 1 << 20
@@ -28,7 +29,7 @@ func TestStream_KeepsABoundedSizeOfEvents(t *testing.T) {
 	f.push(event{wire.EventLock, json.RawMessage(make([]byte, 2*backlogBytes))})
 	f.push(event{wire.EventReady, nil})
 	if events, first = f.pull(n + 1); len(events) != 1 || events[0].name != wire.EventReady || first != n+2 {
-		t.Errorf("behind a state that is too large: %d events from number %d on", len(events), first)
+		t.Errorf("after a state that is too large: %d events from number %d on", len(events), first)
 	}
 	if kept := cap(f.log); f.bytes != 0 || kept > backlog {
 		t.Errorf("%d bytes are counted, %d events have room", f.bytes, kept)
@@ -46,7 +47,7 @@ func (c *tally) Inspect(ctx context.Context, key string) (driver.Snapshot, error
 	return c.Driver.Inspect(ctx, key)
 }
 
-// Streams may follow many locks, which the store must not be asked about twice a second each.
+// Streams may follow many locks. The service must then ask about each less than twice a second.
 func TestWatchers_LookAtABoundedPace(t *testing.T) {
 	for locks, want := range map[int]int64{10: 20, 500: 1000, 4000: 1000} {
 		synctest.Test(t, func(t *testing.T) {
@@ -59,7 +60,7 @@ func TestWatchers_LookAtABoundedPace(t *testing.T) {
 			for i := range locks {
 				first := s.watchers.watch("k" + strconv.Itoa(i))
 				defer first.leave()
-				second := s.watchers.watch("k" + strconv.Itoa(i)) // which costs nothing more
+				second := s.watchers.watch("k" + strconv.Itoa(i)) // shares the watcher of the first
 				defer second.leave()
 			}
 			time.Sleep(10 * time.Second) // the first looks are at once

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// blank is a connection that takes everything.
+// blank is a response writer that drops the body.
 type blank struct {
 	header http.Header
 	status int
@@ -23,7 +23,7 @@ func (b *blank) Write(p []byte) (int, error)     { return len(p), nil }
 func (b *blank) WriteHeader(status int)          { b.status = status }
 func (b *blank) SetReadDeadline(time.Time) error { return nil }
 
-// arrived is a body that is here whole.
+// arrived is a body that has arrived completely.
 type arrived struct{ bytes.Reader }
 
 func (*arrived) Close() error { return nil }
@@ -47,7 +47,7 @@ func (instant) Release(context.Context, driver.Ref) (driver.Reply, error) {
 
 func (instant) Close() error { return nil }
 
-// request is one that can be sent again and again.
+// request is a request that can be sent repeatedly.
 type request struct {
 	r      *http.Request
 	text   []byte

@@ -12,7 +12,7 @@ import (
 )
 
 // TestServer_H5_ABodyIsReadByItselfWhateverCameBefore sends bodies of all kinds one after the
-// other, because the service reuses the memory of bodies.
+// other, because one body must not affect the next.
 func TestServer_H5_ABodyIsReadByItselfWhateverCameBefore(t *testing.T) {
 	addr := listen(t, memdriver.New())
 	for round := range 3 {

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// byKey are requests about a lock and the lease a of it, neither of which is in the path.
+// byKey returns requests about a lock and its lease a, without either of them in the path.
 func byKey(name string) map[string]struct{ method, path, body string } {
 	key, err := json.Marshal(name)
 	if err != nil {
@@ -30,7 +30,7 @@ func byKey(name string) map[string]struct{ method, path, body string } {
 	}
 }
 
-// A proxy that cleans or decodes paths would make another lock of these.
+// A proxy that cleans or decodes paths would change these names.
 func TestByKey_NamesThatAPathMayLose(t *testing.T) {
 	_, base := serve(t, memdriver.New())
 	for _, name := range []string{".", "..", "./x", "a/../b", "a//b", "/", "a/", "a%2Fb", "%", "x:break", `"q\`, "é", "a?b#c"} {

@@ -25,7 +25,7 @@ import (
 // Exchange is one request and its answer, for the parts of the chain that do not depend on
 // locks.
 type Exchange struct {
-	// Route is nil if there is none for the request.
+	// Route is nil if no route matches the request.
 	Route *Route
 	// Principal is set by authentication, and never nil afterwards.
 	Principal auth.Principal
@@ -65,7 +65,7 @@ type answer struct {
 	http.ResponseWriter
 	x      Exchange
 	handle handler       // nil if there is no route
-	within time.Duration // the time to send it, where the connection does not bound that; 0 if it does
+	within time.Duration // the time to send it; 0 if the connection bounds that
 }
 
 func (w *answer) WriteHeader(status int) {

@@ -28,7 +28,7 @@ type conn struct {
 
 	over  bool                  // there were too many connections already
 	asked atomic.Bool           // a request has come
-	watch atomic.Pointer[watch] // nil for none
+	watch atomic.Pointer[watch] // nil without an answer to watch
 	ended atomic.Bool           // the client has closed its side
 	once  sync.Once             // counts it down
 }
@@ -143,7 +143,7 @@ func (c *conn) closing() bool {
 	return c.ended.Load()
 }
 
-// oneWay reports whether a client may close its side of the connection behind the request,
+// oneWay reports whether a client may close its side of the connection after the request,
 // as `nc -N` does, and read the answer. net/http ends the context of the request then.
 func oneWay(r *http.Request) bool { return r.ProtoMajor == 1 && connOf(r.Context()) != nil }
 

@@ -66,7 +66,7 @@ func TestConnection_H5_WhatIsTooMuchIsRefusedAndTheServiceUnharmed(t *testing.T)
 	}
 }
 
-// A client that sends slowly holds a connection, and not for long.
+// A client that sends slowly keeps its connection only shortly.
 func TestConnection_H5_SlowClientsAreCutOff(t *testing.T) {
 	addr := listen(t, memdriver.New(), server.WithSlowness(200*time.Millisecond, 200*time.Millisecond))
 	head := "POST /v1/locks/k HTTP/1.1\r\nHost: localhost\r\n"
@@ -111,7 +111,7 @@ func TestConnection_H5_ABodyThatIsNeverSentIsCutOff(t *testing.T) {
 	}
 }
 
-// The time limit of a body must not end a stream behind it, which does not read the body.
+// The time limit of a body must not end a stream that follows, which does not read the body.
 func TestConnection_AStreamOutlastsTheTimeForItsBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := overPipe(t)
@@ -149,7 +149,7 @@ func overPipe(t *testing.T, opts ...server.Option) net.Conn {
 	return c
 }
 
-// The time limit of a body must not end the wait behind it.
+// The time limit of a body must not end the wait that follows.
 func TestConnection_AWaitOutlastsTheTimeForItsBody(t *testing.T) {
 	t.Parallel()
 	const slowness, wait = time.Second, 2 * time.Second

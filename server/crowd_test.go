@@ -98,7 +98,7 @@ func weighWaiters(t *testing.T, n int) {
 	await(t, d, 0)
 }
 
-// await waits until so many stand in the queue of k.
+// await waits until the queue of k has n waiters.
 func await(t *testing.T, store driver.Driver, n int) {
 	t.Helper()
 	got := 0
@@ -126,12 +126,12 @@ func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 		all := dial(t, addr, wave, func(i int) string { return waits(begun + i) })
 		if begun%(2*wave) == 0 {
 			await(t, store, wave)
-		} // else they vanish while they arrive
+		} // in the other waves they vanish while they arrive
 		hangUp(all)
 		await(t, store, 0)
 	}
 	must(t, 204, "DELETE", "http://"+addr+"/v1/locks/k/leases/holder?forbidMs=0", "")
-	// A client that hung up as the lock was freed may have taken it: it is given back.
+	// If the lock was granted to a client that hung up, it is given back.
 	for end := time.Now().Add(window); ; time.Sleep(20 * time.Millisecond) {
 		keys, _, err := store.(driver.Inspector).List(context.Background(), "", "")
 		if err == nil && len(keys) == 0 {

@@ -12,13 +12,13 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// callFor sends a request with a place that is to outlast its connection.
+// callFor sends a request whose place outlasts its connection.
 func (t *town) callFor(service int, key, id string, wait, ticket time.Duration) *phone {
 	t.Helper()
 	return t.post(service, key, fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":%d,"ticketMs":%d}`, id, wait.Milliseconds(), ticket.Milliseconds()))
 }
 
-// A proxy has sent a long poll twice, and cuts one connection after the other.
+// A proxy has sent a long poll twice, and cuts both connections, one after the other.
 func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	store, gone := memdriver.New(), make(chan string, 2)
 	counted := &stalled{Driver: store.Join()}
@@ -82,13 +82,13 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 	close(gate)
 	soon(t, "the request has ended", gone)
 	soon(t, "what is given up is given back", slow.did)
-	town.await("k", window, "kept for as long as was said", func(s driver.Snapshot) bool {
+	town.await("k", window, "kept for ticketMs", func(s driver.Snapshot) bool {
 		return len(s.Waiters) == 1 && s.Waiters[0].Remaining > 16*time.Second
 	})
 }
 
-// A long poll without a ticket has waited long enough and leaves the queue while its
-// client, whose connection a proxy has cut, asks again.
+// The wait of a long poll without a ticket has ended, and it leaves the queue while its client,
+// whose connection a proxy has cut, asks again.
 func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
 	store := memdriver.New()
 	leaving, gate := make(chan struct{}), make(chan struct{})
@@ -112,8 +112,8 @@ func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
 	must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
 	second := town.callFor(0, "k", "w", time.Minute, 0)
 	select {
-	case <-seen: // it was let in while the first is leaving
-	case <-time.After(200 * time.Millisecond): // it waits for that
+	case <-seen: // the second request is answered while the first leaves
+	case <-time.After(200 * time.Millisecond): // the second request waits until the first has left
 	}
 	close(gate)
 	first.answer()

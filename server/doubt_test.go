@@ -119,7 +119,7 @@ func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 	}
 }
 
-// A client has asked twice for one lease, and one of its requests ends before the other.
+// A client has sent two requests for one lease, and one ends before the other.
 func TestAcquire_AWaitThatEndsBesideAnotherWhileTheStoreRefusesIsUnknown(t *testing.T) {
 	for _, ticket := range []string{"3000", "0"} {
 		t.Run("a ticket of "+ticket+" ms", func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/operations"
 )
 
-// A service in a program of one's own; `leasehold serve` is the same with flags.
+// A service in your own program; `leasehold serve` is the same with flags.
 func Example() {
 	service, err := server.New(memdriver.New(), // or redisdriver.New(redisClient)
 		server.WithMaxTTL(10*time.Minute))
@@ -50,7 +50,7 @@ func Example() {
 	// Output: 201 Created
 }
 
-// An operation of one's own, executed under a lock when a client asks for it.
+// An operation of your own, executed under a lock when a client requests it.
 func ExampleWithOperation() {
 	rebuild := operations.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
 		fmt.Println("rebuilding", lease.Key())

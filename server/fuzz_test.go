@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/operations"
 )
 
-// target is a service that is asked without a network.
+// target is a service that is called without a network.
 type target struct {
 	http.Handler
 	store driver.Driver
@@ -58,7 +58,7 @@ func (g *target) ask(t *testing.T, method, path, body string, header http.Header
 // served reports whether a request is answered, and not cut off.
 func served(h http.Handler, w http.ResponseWriter, r *http.Request) (ok bool) {
 	defer func() {
-		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // it is panicked with as it is
+		if v := recover(); v != nil && v != http.ErrAbortHandler { //nolint:errorlint // net/http panics with this value
 			panic(v)
 		}
 	}()

@@ -219,7 +219,7 @@ func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
 		other := t.call(1, "k", "other")
 		t.await("k", window, "queued", queueOf(2))
 		c.Close()
-		t.await("k", window, "kept for as long as was said", func(s driver.Snapshot) bool {
+		t.await("k", window, "kept for ticketMs", func(s driver.Snapshot) bool {
 			return len(s.Waiters) == 2 && s.Waiters[0].ID == "w" && s.Waiters[0].Remaining > 16*time.Second
 		})
 		again := t.call(1, "k", "w")

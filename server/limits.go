@@ -57,9 +57,9 @@ func (q *quota) enter(client, key string) error {
 	defer q.mu.Unlock()
 	switch {
 	case q.clients[client] >= q.perClient:
-		return api.NewProblem(TooMany, "%d requests of yours wait already", q.perClient).After(api.RetryLater)
+		return api.NewProblem(TooMany, "this client already has %d requests that wait", q.perClient).After(api.RetryLater)
 	case key != "" && q.keys[key] >= q.perKey:
-		return api.NewProblem(TooMany, "%d requests for this lock wait already", q.perKey).After(api.RetryLater)
+		return api.NewProblem(TooMany, "%d requests already wait for this lock", q.perKey).After(api.RetryLater)
 	}
 	q.waiting++
 	q.clients[client]++
@@ -212,7 +212,7 @@ func (s *Server) isOver(w *answer, r *http.Request) bool {
 // refuseOver answers on a connection that is one too many, and ends it.
 func (s *Server) refuseOver(w *answer) {
 	w.Header().Set("Connection", "close")
-	w.refuse(api.NewProblem(Overloaded, "the service has its %d connections", s.cfg.maxConnections).After(api.RetryLater))
+	w.refuse(api.NewProblem(Overloaded, "the service has the maximum of %d connections", s.cfg.maxConnections).After(api.RetryLater))
 }
 
 // timeouts bound the calls of the store. A timer for every request would be a good part of the

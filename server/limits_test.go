@@ -97,7 +97,7 @@ func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {
 		}
 		go func() { _ = s.Serve(l, config) }()
 		client := &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: shown}, ForceAttemptHTTP2: true, //nolint:gosec // who serves is not the question
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: shown}, ForceAttemptHTTP2: true, //nolint:gosec // the test does not check the certificate
 		}}
 		t.Cleanup(client.CloseIdleConnections)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.Addr().String()+"/livez", nil)
@@ -175,7 +175,7 @@ func TestReady_HR_G7_TellsThatNoMoreConnectionsAreAccepted(t *testing.T) {
 func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 	const most = 3
 	s, err := server.New(memdriver.New(), server.WithMaxConnections(most), server.WithPage(server.PageFull),
-		server.WithSlowness(time.Hour, time.Hour)) // the connections say nothing, and stay
+		server.WithSlowness(time.Hour, time.Hour)) // the connections stay open without requests
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 			<-l.accepted
 			dialed := conn
 			if c.config != nil {
-				shaken := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{strings.Replace(strings.ToLower(c.protocol), "http/2.0", "h2", 1)}}) //nolint:gosec // who serves is not the question
+				shaken := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{strings.Replace(strings.ToLower(c.protocol), "http/2.0", "h2", 1)}}) //nolint:gosec // the test does not check the certificate
 				if err := shaken.HandshakeContext(t.Context()); err != nil {
 					t.Fatal(err)
 				}

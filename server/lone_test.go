@@ -35,8 +35,8 @@ func TestLease_CostsTheStoreAsLittleAsItCan(t *testing.T) {
 			t.Error(status, text)
 		}
 	}
-	// A connection that is new costs a look at the server's clock, and a ticket
-	// that is old one to keep it, so each is tried again.
+	// A new connection costs one more command for the server's clock, and an old ticket one more
+	// to keep it, so each case is tried again.
 	costs := func(what string, want map[string]int64, play func() map[string]int64) {
 		t.Helper()
 		var got map[string]int64
@@ -107,7 +107,7 @@ func TestLease_TellsTheStoreWhoWasAlone(t *testing.T) {
 	release("k", false)
 	hear("k", alone)
 	release("k", true)
-	release("k", true) // it is a guess
+	release("k", true) // a guess
 	for _, other := range []driver.Reply{{State: driver.Queued, Position: 1}, {State: driver.Busy}, {State: driver.Granted, Token: 1}} {
 		hear("k", alone)
 		hear("k", other)

@@ -20,7 +20,7 @@ import (
 
 var patterns = []string{"simple", "redlock", "retry", "watchdog", "reentrant", "read", "write", "fair"}
 
-// exchange is an answer as it came.
+// exchange is an answer with its body.
 type exchange struct {
 	status int
 	header http.Header
@@ -63,7 +63,7 @@ func TestHealth_AnswersByteForByte(t *testing.T) {
 	}
 }
 
-// gate is an operation that runs until it is opened.
+// gate is an operation that runs until open is closed.
 type gate struct {
 	inside chan *leasehold.Lease
 	open   chan struct{}
@@ -110,7 +110,7 @@ func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
 	<-g.inside
 	<-g.inside
 	if got := execute(t, base+"/api/locks/write/r"); got.status != 409 {
-		t.Errorf("a writer beside readers: %d %q", got.status, got.body)
+		t.Errorf("a writer during the reads: %d %q", got.status, got.body)
 	}
 	close(g.open)
 	for range 2 {
@@ -211,18 +211,18 @@ func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 	ask(t, "DELETE", base+"/v1/locks/r/leases/a", "")
 	select {
 	case <-g.inside:
-		t.Error("it was begun for nobody")
+		t.Error("it was begun although its client has gone")
 	case <-time.After(100 * time.Millisecond):
 	}
 }
 
-// The clock has gone on without any timer, as after a stop.
+// The clock has advanced and no timer has run, as after a suspension of the process.
 func TestOperation_HR_C1_SeesALossAtItsFirstLook(t *testing.T) {
 	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Operation{
 		Do: func(ctx context.Context, l *leasehold.Lease) error {
 			clock.Advance(l.Remaining() + time.Second)
 			if ctx.Err() == nil {
-				t.Error("the first look found the operation protected")
+				t.Error("the first check found the operation protected")
 			}
 			return nil
 		},
@@ -237,7 +237,7 @@ func TestOperation_HR_A11_ThatExitsGivesTheLockBack(t *testing.T) {
 	_, base := serve(t, store, server.WithOperation(operations.Operation{
 		Do: func(context.Context, *leasehold.Lease) error { runtime.Goexit(); return nil },
 	}))
-	for range 2 { // the second finds lock and place free
+	for range 2 { // the second needs the lock and the slot of the first
 		if got := execute(t, base+"/api/locks/simple/r"); got.status != 500 || !strings.Contains(got.body, "#operation-failed") {
 			t.Errorf("%d %q", got.status, got.body)
 		}
@@ -247,7 +247,7 @@ func TestOperation_HR_A11_ThatExitsGivesTheLockBack(t *testing.T) {
 	}
 }
 
-// divided is a majority of stores that do not answer.
+// divided is a quorum whose majority does not answer.
 type divided struct{ *memdriver.Driver }
 
 func (divided) Acquire(context.Context, driver.Request) (driver.Reply, error) {

@@ -61,7 +61,7 @@ func (m *moody) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 }
 
 func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
-	t.Parallel() // an answer counts for a second
+	t.Parallel() // a result of the probe is used for a second
 	store := &moody{Driver: memdriver.New()}
 	s, base := serve(t, store)
 	for range 50 {
@@ -98,12 +98,12 @@ func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 	}
 }
 
-// eventually waits for something that takes a second or so, and 15 if a stream lingers.
+// eventually waits until ok returns true. That takes a second or so, and 15 if a stream lingers.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("it did not come about")
+			t.Fatal("the condition was not true within a minute")
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestMetrics_CountByOperationAndNameNobody(t *testing.T) {
 	}
 }
 
-// Every lease of a batch counts like one that is renewed alone.
+// Every lease of a batch counts like a single renewal.
 func TestMetrics_CountEachLeaseOfABatch(t *testing.T) {
 	_, base := serve(t, memdriver.New())
 	ask(t, "POST", base+"/v1/locks/a", `{"leaseId":"held"}`)
@@ -167,7 +167,7 @@ func (r *records) Write(b []byte) (int, error) {
 	return r.text.Write(b)
 }
 
-// last returns the last record, once it is of the operation.
+// last waits until the last record is of the operation, and returns it.
 func (r *records) last(t *testing.T, operation string) map[string]any {
 	t.Helper()
 	var record map[string]any
@@ -291,7 +291,7 @@ func TestQuota_WhoWaitsTooOftenIsRefused(t *testing.T) {
 	waiting(0)
 }
 
-// waiters is the gauge of the requests that wait.
+// waiters returns the gauge of the requests that wait.
 func waiters(t *testing.T, s *server.Server) float64 {
 	t.Helper()
 	_, text := get(t, s, "/metrics", "admin")
@@ -305,7 +305,7 @@ func waiters(t *testing.T, s *server.Server) float64 {
 	return 0
 }
 
-// get asks the handler itself.
+// get sends a request to the handler without a network.
 func get(t *testing.T, s *server.Server, path, who string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -350,7 +350,7 @@ func askAs(t *testing.T, who, method, url, body string) (int, http.Header) {
 	return got.status, got.header
 }
 
-// spokenAs returns status and body.
+// spokenAs sends a request of a principal, and returns status and body of the answer.
 func spokenAs(t *testing.T, who, method, url, body string, header ...string) (int, string) {
 	t.Helper()
 	got := speak(t, who, method, url, body, header...)
@@ -398,11 +398,11 @@ func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
 		cancel()
 		time.Sleep(10 * time.Second)
 		if n := waiters(t, s); n != 3 {
-			t.Errorf("%v wait for a client that may come back", n)
+			t.Errorf("%v wait for a client that may return", n)
 		}
 		time.Sleep(10 * time.Second)
 		if n := waiters(t, s); n != 0 {
-			t.Errorf("%v wait for a client that did not come back", n)
+			t.Errorf("%v wait for a client that did not return", n)
 		}
 	})
 }

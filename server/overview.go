@@ -93,7 +93,7 @@ func (s *Server) overviewLock(w *answer, r *http.Request) error {
 	defer cancel()
 	row := s.overview.Lock(ctx, name)
 	if !row.Looked {
-		return api.NewProblem(Unavailable, "the store has not shown the lock in time").After(api.RetryLater)
+		return api.NewProblem(Unavailable, "the store did not answer in time").After(api.RetryLater)
 	}
 	_, can := driver.As[driver.Breaker](s.store)
 	reply(w, http.StatusOK, &One{row, can && s.cfg.page == PageFull && w.x.may(auth.Break, name)})

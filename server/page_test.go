@@ -32,7 +32,7 @@ func TestPage_IsNotServedUnlessAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	h := httptest.NewServer(s) // the document that answers are compared with is of a service with a page
+	h := httptest.NewServer(s) // the answers are compared with the document of a service with a page
 	defer h.Close()
 	base := h.URL
 	for _, path := range []string{"/", "/ui/app.js", "/v1/overview", "/v1/overview/health"} {

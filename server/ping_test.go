@@ -31,7 +31,7 @@ func TestServe_SilentHTTP2ClientLeavesTheQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		transport := &http.Transport{
-			DialContext: network.Dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // who serves is not the question
+			DialContext: network.Dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the test does not check the certificate
 		}
 		defer transport.CloseIdleConnections()
 		ctx, cancel := context.WithCancel(t.Context())

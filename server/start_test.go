@@ -66,7 +66,7 @@ func TestReady_HR_G5_AStoreThatDeliversNothingIsGivenUp(t *testing.T) {
 	}
 }
 
-// The address comes from another replica, which has been there for longer.
+// The address comes from another replica, which was started earlier.
 func TestEvents_HR_G5_AServiceThatHasJustStartedKeepsAnAddress(t *testing.T) {
 	shared := memdriver.New()
 	store := &latent{Driver: shared.Join()}
@@ -126,7 +126,7 @@ func TestOperation_HR_F15_TheTimeForTheStoreBoundsEveryAnswer(t *testing.T) {
 	}
 }
 
-// listenAgain opens a stream that goes on behind an event.
+// listenAgain opens a stream that continues after the event last.
 func listenAgain(t *testing.T, url, last string) (*bufio.Scanner, context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -198,7 +198,7 @@ func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
 	}
 	lines, _ = listenAgain(t, base+"/v1/events", "somebody-elses.1")
 	if _, name, _ := nextEvent(t, lines); name != "ready" {
-		t.Errorf("a stream that is not known begins with %s", name)
+		t.Errorf("an unknown stream begins with %s", name)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestQuota_HR_E9_APlaceCountsAsARequestThatWaits(t *testing.T) {
 	take := func(id string) (int, string) {
 		return ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"ticketMs":60000}`, id))
 	}
-	for range 2 { // again is the same place
+	for range 2 { // the second request is for the same place
 		for _, id := range []string{"a", "b"} {
 			if status, text := take(id); status != 202 {
 				t.Fatal(status, text)
@@ -219,7 +219,7 @@ func TestQuota_HR_E9_APlaceCountsAsARequestThatWaits(t *testing.T) {
 	status, text := take("c")
 	refused(t, "one place too many", status, text, server.TooMany)
 	if _, text := ask(t, "GET", base+"/metrics", ""); !strings.Contains(text, "leasehold_http_waiters 2\n") {
-		t.Error("the metrics do not count two that wait")
+		t.Error("the metrics do not count two waiters")
 	}
 	ask(t, "DELETE", base+"/v1/locks/k/leases/a", "")
 	if status, text := take("c"); status != 202 {
@@ -227,14 +227,14 @@ func TestQuota_HR_E9_APlaceCountsAsARequestThatWaits(t *testing.T) {
 	}
 }
 
-// The place of a long poll that is over, or cut, is kept as well.
+// The place of a long poll that has ended, or was cut, is kept as well.
 func TestQuota_HR_E9_APlaceThatOutlastsItsWaitCounts(t *testing.T) {
 	_, base := serve(t, memdriver.New(), server.WithMaxWaiters(1, 1))
 	ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
 	wait := func(id string) (int, string) {
 		return ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"waitMs":5,"ticketMs":60000}`, id))
 	}
-	for range 3 { // it counts once, however often it waits
+	for range 3 { // it counts once for all its waits
 		if status, text := wait("a"); status != 202 {
 			t.Fatal(status, text)
 		}
@@ -247,7 +247,7 @@ func TestQuota_HR_E9_APlaceThatOutlastsItsWaitCounts(t *testing.T) {
 	}
 }
 
-// Balancers and kube-proxy send clients for a while after a pod has begun to end.
+// Balancers and kube-proxy still send clients for a while after a pod has begun to end.
 func TestReady_SaysNoBeforeRequestsAreRefused(t *testing.T) {
 	s, base := serve(t, memdriver.New())
 	s.Leave()

@@ -20,7 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold/server/operations"
 )
 
-// aim is the path of a route for a lock and a lease.
+// aim returns the path of a route for a lock and a lease.
 func aim(rt *server.Route, name, id string) string {
 	if rt.Operation == "inspect" && rt.ByKey {
 		return rt.Path + "?name=" + name
@@ -28,7 +28,7 @@ func aim(rt *server.Route, name, id string) string {
 	return strings.NewReplacer("{name}", name, "{resourceId}", name, "{id}", id).Replace(rt.Path)
 }
 
-// bodyOf is one that the operation takes.
+// bodyOf returns a valid body for the operation.
 func bodyOf(rt *server.Route, name, id string) string {
 	switch {
 	case rt.ByKey && rt.Operation == "break":
@@ -123,7 +123,7 @@ func TestStatus_H5_BodiesThatAreNotUnderstoodAreRefused(t *testing.T) {
 	}
 }
 
-// broken is a store of which every answer is the same error, or a panic.
+// broken is a store that answers every call with the same error, or panics.
 type broken struct {
 	err     error
 	watches atomic.Int64
@@ -310,7 +310,7 @@ func TestStatus_InspectIsConditional(t *testing.T) {
 }
 
 func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
-	t.Parallel() // the pattern retry takes its time
+	t.Parallel() // the pattern retry takes long
 	store := memdriver.New()
 	var fate func(*leasehold.Lease) error
 	var mu sync.Mutex

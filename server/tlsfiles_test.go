@@ -43,7 +43,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// path is that of a file of the authority.
+// path returns the path of a file of the authority.
 func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
 
 // sign makes a certificate, and writes it and its key to NAME.pem and NAME.key.
@@ -84,7 +84,7 @@ func (a *authority) service() {
 	a.sign(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, "service")
 }
 
-// client makes a certificate with the given names, and returns it for use.
+// client makes and returns a certificate with the given names.
 func (a *authority) client(template *x509.Certificate) tls.Certificate {
 	a.t.Helper()
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -109,7 +109,7 @@ func (a *authority) startTLS(clients string, opts ...server.Option) (url string,
 	return h.URL, files
 }
 
-// by is a client that trusts the authority and shows certificates, if any.
+// by returns a client that trusts the authority and shows the certificates, if any.
 func (a *authority) by(certs ...tls.Certificate) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
@@ -118,7 +118,7 @@ func (a *authority) by(certs ...tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// status asks for a page of url.
+// status sends a request to url, and returns the status.
 func status(t *testing.T, c *http.Client, url string) (int, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/locks/k", nil)

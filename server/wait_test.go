@@ -145,7 +145,7 @@ func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 		if g.State != "queued" || g.Position != 1 || g.TicketMs != 3000 || g.RetryAfterMs != 0 {
 			t.Errorf("%+v", g)
 		}
-		g = grant{} // asked for again, the place outlasts what follows
+		g = grant{} // asked again, so that the place lasts until the end of the test
 		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"a","waitMs":50,"ticketMs":60000}`, 202, &g)
 		if g.State != "queued" || g.Position != 1 || g.TicketMs != 60000 || g.RetryAfterMs != 0 {
 			t.Errorf("%+v", g)

@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// watcher asks for a lock's state when it has changed.
+// watcher requests the state of a lock after its next change.
 func watcher(t *testing.T, url, etag string, wait string) (status int, state wire.Lock, tag string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -169,7 +169,7 @@ func TestEvents_TellOfOnesOwnLeases(t *testing.T) {
 		t.take("k", "holder")
 		r := tune(t.T, t.url(1, "/v1/events"))
 		var ready wire.Ready
-		for ready.Address == "" { // a store may take its time to listen
+		for ready.Address == "" { // a store may take some time to listen
 			r.hear("ready", &ready)
 		}
 		body := `{"leaseId":"a","ticketMs":30000,"ttlMs":60000,"confirmMs":30000,"notify":"` + ready.Address + `"}`
@@ -216,7 +216,7 @@ func TestEvents_TellOfTheLocksThatAreNamed(t *testing.T) {
 	})
 }
 
-// dim is a store that answers one look at each lock, and no other.
+// dim is a store that answers only the first look at each lock.
 type dim struct {
 	*memdriver.Driver
 	mu    sync.Mutex
@@ -235,8 +235,8 @@ func (d *dim) Inspect(ctx context.Context, key string) (driver.Snapshot, error) 
 	return driver.Snapshot{}, context.Cause(ctx)
 }
 
-// left watches locks for clients that go, while the store does not answer, and returns the
-// service.
+// left returns a service with watchers of locks whose clients have gone while the store did not
+// answer.
 func left(t *testing.T, store driver.Driver, keys string) *server.Server {
 	t.Helper()
 	s, err := server.New(store, server.WithStoreTimeout(time.Minute))
@@ -250,7 +250,7 @@ func left(t *testing.T, store driver.Driver, keys string) *server.Server {
 		r.Header.Set("If-None-Match", "*")
 		r.Header.Set("Prefer", "wait=30")
 		clients.Go(func() {
-			defer func() { _ = recover() }() // nobody is answered
+			defer func() { _ = recover() }() // the handler panics if its client has gone
 			s.ServeHTTP(httptest.NewRecorder(), r)
 		})
 	}

@@ -148,7 +148,8 @@ func (h *hearing) now() (text string, ended bool) {
 	return h.text.String(), h.ended
 }
 
-// without returns the roles without the rights of the desk to orders, or without its token.
+// without returns the roles without the token of the desk, or with its right to orders replaced
+// by a right to carts.
 func without(what string) string {
 	if what == "token" {
 		return strings.Replace(roles(), hashed("desk"), hashed("another"), 1)
@@ -208,7 +209,7 @@ func TestRights_AStreamThatGoesOnTellsByTheNewRights(t *testing.T) {
 			t.take(name)
 		}
 		h := t.open("desk", "/v1/events")
-		t.become(without("right")) // and with that to carts
+		t.become(without("right")) // with the right to carts instead of orders
 		t.breakUp("orders/1")
 		t.breakUp("desk/1")
 		t.breakUp("carts/1")

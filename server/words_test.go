@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// Python writes 1000.0 where it has divided.
+// Python writes 1000.0 after a division.
 func TestServer_HR_E10_AWholeNumberIsOneHoweverItIsWritten(t *testing.T) {
 	_, base := serve(t, memdriver.New())
 	for i, number := range []string{"2000", "2000.0", "2e3", "2000.00"} {
@@ -22,7 +22,7 @@ func TestServer_HR_E10_AWholeNumberIsOneHoweverItIsWritten(t *testing.T) {
 		body := fmt.Sprintf(`{"leaseId":"a","mode":"shared","limit":%[1]s,"permits":%[1]s,"ttlMs":%[1]s,"ticketMs":%[1]s,"minToken":%[1]s}`, number)
 		answer(t, "POST", fmt.Sprintf("%s/v1/locks/k%d", base, i), body, 201, &l)
 		if l.TTLMs != 2000 {
-			t.Errorf("%s is taken for %d", number, l.TTLMs)
+			t.Errorf("%s is read as %d", number, l.TTLMs)
 		}
 	}
 }
@@ -53,7 +53,7 @@ func TestServer_HR_E10_WhatIsWrongIsToldInTheWordsOfTheInterface(t *testing.T) {
 		}
 		for _, word := range []string{"wire", "struct", "json:", "int64", "Go "} {
 			if strings.Contains(text, word) {
-				t.Errorf("%s: %s speaks of %q", body, text, word)
+				t.Errorf("%s: %s contains %q", body, text, word)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func TestRenew_HR_C9_OneThatWasReleasedIsToldSo(t *testing.T) {
 	defer d.Close()
 	refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Second}, {Key: "k", ID: "never", TTL: time.Second}}
 	d.Renew(context.Background(), refs, func(i int, got driver.Reply, err error) {
-		if err != nil || got.State != driver.Gone || got.Replayed { // a batch does not ask which it was
+		if err != nil || got.State != driver.Gone || got.Replayed { // a batch does not find out whether a lease was released
 			t.Errorf("%s: %+v, %v", refs[i].ID, got, err)
 		}
 	})

@@ -67,7 +67,7 @@ func startBrowser() {
 	browser.err = chromedp.Run(ctx)
 }
 
-// tab is a page that a test looks at.
+// tab is a page in a tab of the browser.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -106,8 +106,8 @@ func open(t *testing.T, url string, width, height int64, actions ...chromedp.Act
 	return p
 }
 
-// clean fails the test if the browser has complained of anything, a breach of the
-// policy of the page for instance.
+// clean fails the test if the browser has reported an error, for example a breach of the policy
+// of the page.
 func (p *tab) clean() {
 	p.t.Helper()
 	p.mu.Lock()
@@ -184,7 +184,7 @@ func quoted(text string) string {
 	return string(b)
 }
 
-// service is one that is looked at.
+// service is a service with a page, with its store and log.
 type service struct {
 	t     *testing.T
 	store driver.Driver
@@ -213,7 +213,7 @@ func (r *recording) String() string {
 	return r.text.String()
 }
 
-// start serves a store below /below/a/proxy/, where the service does not know it.
+// start serves a store below /below/a/proxy/, as behind a proxy that removes this prefix.
 func start(t *testing.T, store driver.Driver, opts ...server.Option) *service {
 	t.Helper()
 	v := &service{t: t, store: store, log: new(recording)}
@@ -268,7 +268,7 @@ func (l *line) note(c net.Conn, state http.ConnState) {
 	}
 }
 
-// set cuts all connections, now and from now on, or ends that.
+// set cuts all present and later connections, or ends that.
 func (l *line) set(cut bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

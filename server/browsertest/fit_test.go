@@ -139,7 +139,7 @@ func TestPage_IsAccessible(t *testing.T) {
 	}
 }
 
-// judge looks at the page as it is.
+// judge checks the page in its present state.
 func (p *tab) judge(where string) {
 	p.t.Helper()
 	for _, text := range js[[]string](p, rules) {
@@ -171,7 +171,7 @@ func (p *tab) judge(where string) {
 		}
 	}
 	if found < 3 {
-		p.t.Errorf("%q: %d elements in the tree, which is not that of the page", where, found)
+		p.t.Errorf("%q: only %d elements in the tree, which is too few for the page", where, found)
 	}
 }
 

@@ -88,7 +88,8 @@ func TestPage_HandOverIsSeenWithoutAReload(t *testing.T) {
 	p.clean()
 }
 
-// TestPage_HistoryTellsOfWhatHappensWhileALockIsOpen, by way of the service and past it.
+// TestPage_HistoryTellsOfWhatHappensWhileALockIsOpen: the history has events of requests to the
+// service, and of requests to the store.
 func TestPage_HistoryTellsOfWhatHappensWhileALockIsOpen(t *testing.T) {
 	v := start(t, memdriver.New())
 	v.take(driver.Request{Key: "k", ID: "a", Owner: "first"})
@@ -122,7 +123,7 @@ func TestPage_ARenewalIsSeenAtTheBar(t *testing.T) {
 	p.rowSays("k", "59 min")
 }
 
-// withRoles has the service know three tokens: root, reader and worker.
+// withRoles returns an authenticator with three tokens: root, reader and worker.
 func withRoles(t *testing.T) server.Option {
 	t.Helper()
 	file, err := auth.OpenFile(authFile(t))
@@ -150,7 +151,7 @@ func TestPage_BreakShowsWhatHappensAndAsksForAReason(t *testing.T) {
 	for _, text := range []string{"worker-7:4711 loses it", "LEASE-A", "worker-8:1 gets it next", "learns of it", "Only a resource that checks tokens", "logs who broke it"} {
 		p.until(text, fmt.Sprintf(`document.querySelector("dialog[open]")?.innerText.includes(%q)`, text))
 	}
-	p.do(chromedp.SendKeys("#reason", kb.Enter, chromedp.ByQuery)) // without a reason nothing happens
+	p.do(chromedp.SendKeys("#reason", kb.Enter, chromedp.ByQuery)) // a reason is required
 	if holder := js[string](p, `document.querySelector(".holder h3").innerText`); holder != "worker-7:4711" {
 		t.Fatalf("broken without a reason: %s", holder)
 	}
@@ -258,14 +259,14 @@ func TestPage_TheConnectionIsLostAndComesBack(t *testing.T) {
 	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
 	v.fail()
 	p.says("Connection lost")
-	p.rowSays("before", "mutex") // it stays
+	p.rowSays("before", "mutex") // still shown
 	v.take(driver.Request{Key: "meanwhile", ID: "a"})
 	v.heal()
 	p.rowSays("meanwhile", "mutex")
 	p.until("live again", `document.querySelector("#live").dataset.state === "live"`)
 }
 
-// silent is a store that answers no look while it is away.
+// silent is a store that does not answer reads while it is away.
 type silent struct {
 	unsafe
 	away atomic.Bool

@@ -15,7 +15,7 @@ const visitPattern = `^[A-Za-z0-9_./-]*$`
 // idPattern matches lease ids.
 var idPattern = fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, check.MaxID-1)
 
-// millis is a duration that a request gives.
+// millis describes a duration in a request, with its bounds.
 func millis(text string, low, high time.Duration) Object {
 	return Object{"description": text, "minimum": low.Milliseconds(), "maximum": high.Milliseconds()}
 }
@@ -35,7 +35,7 @@ func (o Object) and(key string, value any) Object {
 	return o
 }
 
-// with returns fields with one more.
+// with returns fields with one more field.
 func with(all map[string]Object, name string, o Object) map[string]Object {
 	all = maps.Clone(all)
 	all[name] = o

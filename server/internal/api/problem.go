@@ -16,7 +16,7 @@ import (
 // Cause is one reason why a request fails. Each has a problem type of its own, which
 // docs/http.md documents.
 type Cause struct {
-	// Name ends the problem type.
+	// Name is the last part of the problem type.
 	Name   string
 	Status int
 	Title  string

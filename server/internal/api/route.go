@@ -33,7 +33,7 @@ type Route struct {
 	Body, Reply any
 	// Media is the type of the answer if it is not JSON.
 	Media string
-	// Probe marks an operation that programs call so often that it is not logged.
+	// Probe marks an operation that programs call so often that it is logged at debug level only.
 	Probe bool
 	// Success are the statuses of success, and Causes the problems, without the problems that
 	// every operation can have.

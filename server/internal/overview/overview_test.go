@@ -64,7 +64,7 @@ func (c *counted) Glance(ctx context.Context, key string) (driver.Snapshot, erro
 	return c.Inspect(ctx, key)
 }
 
-// List has empty pages, and names twice.
+// List returns some empty pages, and names twice.
 func (c *counted) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
 	if err := c.note(ctx, ""); err != nil {
 		return nil, "", err
@@ -80,7 +80,7 @@ func (c *counted) List(ctx context.Context, prefix, cursor string) ([]string, st
 	return keys, next, err
 }
 
-// stage plays with the overview of a store that has n locks.
+// stage runs play with the overview of a store that has n locks.
 func stage(t *testing.T, n int, play func(t *testing.T, o *Overview, store *counted)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func stage(t *testing.T, n int, play func(t *testing.T, o *Overview, store *coun
 
 func everything(string) bool { return true }
 
-// view asks as the service does.
+// view calls Locks as the service does.
 func (o *Overview) view(t *testing.T, cursor string) (View, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -149,7 +149,7 @@ func TestLocks_CursorsLeadToEveryLock(t *testing.T) {
 			}
 		}
 		if _, err := o.view(t, "%"); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("a cursor of nobody's: %v", err)
+			t.Errorf("an invalid cursor: %v", err)
 		}
 	})
 }
@@ -194,7 +194,7 @@ func TestLocks_ALockThatHasEndedIsLeftOut(t *testing.T) {
 		if _, err := store.Release(t.Context(), driver.Ref{Key: "k0000", ID: "a"}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(1500 * time.Millisecond) // its name is known still
+		time.Sleep(1500 * time.Millisecond) // the list with its name is still fresh
 		if v, err := o.view(t, ""); err != nil || len(v.Rows) != 1 || v.Rows[0].Key != "k0001" {
 			t.Errorf("%+v, %v", v, err)
 		}
@@ -276,7 +276,7 @@ func TestOverview_PagesAskNoMoreThanTheBound(t *testing.T) {
 				})
 			}
 			pages.Wait()
-			late := time.Since(end) // the last answers took so long
+			late := time.Since(end) // the time of the last answers
 			if n := store.total() - before; n > row.most+int(late)/int(time.Second/RequestsPerSecond) {
 				t.Errorf("%d pages, %d of them different: %d requests in 20 s and %v", row.pages, row.different, n, late)
 			}
@@ -312,7 +312,7 @@ func TestOverview_AFailureFailsAlone(t *testing.T) {
 				time.Sleep(time.Second + time.Millisecond)
 				store.fails(fail)
 				var all sync.WaitGroup
-				for range 3 { // who asks, and others that wait for the answer
+				for range 3 { // the page that asks, and pages that wait for the same answer
 					all.Go(func() {
 						r := o.Lock(t.Context(), "k0000")
 						if !r.Failed || !r.Looked || r.Held != 1 {
