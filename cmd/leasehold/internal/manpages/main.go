@@ -1,6 +1,6 @@
 // Manpages writes the man pages of the command, and the completions of shells, below a
-// directory: man/*.1, and completions/ with one file for each of bash, zsh and fish. It is
-// a program of its own so that what makes the pages does not become a part of the command.
+// directory: man/*.1, and completions/ with one file for each of bash, zsh and fish. It is a
+// separate program so that the command does not link the packages that make the pages.
 package main
 
 import (
@@ -40,7 +40,7 @@ func write(dir string) error {
 	if err := writePages(pages, date, man); err != nil {
 		return err
 	}
-	root := cli.Command() // that of the pages is made for them
+	root := cli.Command() // writePages has changed the texts of the other one
 	root.InitDefaultCompletionCmd()
 	for name, generate := range map[string]func(string) error{
 		"leasehold.bash": func(f string) error { return root.GenBashCompletionFileV2(f, true) },
@@ -54,8 +54,8 @@ func write(dir string) error {
 	return nil
 }
 
-// date returns the day that the pages bear, that of $SOURCE_DATE_EPOCH: it never depends on
-// the day of the build. Without that variable it is zero, and they bear none.
+// date returns the date of the pages: that of $SOURCE_DATE_EPOCH, and never the day of the
+// build. Without that variable it returns zero, and the pages have no date.
 func date() (time.Time, error) {
 	epoch := os.Getenv("SOURCE_DATE_EPOCH")
 	if epoch == "" {

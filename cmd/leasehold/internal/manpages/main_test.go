@@ -27,7 +27,7 @@ func TestPages_ShowListsAndFlagsAsHelpDoes(t *testing.T) {
 	text := pageOf(t, "leasehold-run.1", "")
 	list := regexp.MustCompile(`(?s)\n\.EX\n(.*?)\.EE\n`).FindStringSubmatch(text)
 	if list == nil || !regexp.MustCompile(`(?m)^  LEASEHOLD\\?_KEY +name of the lock$`).MatchString(list[1]) {
-		t.Errorf("the list of variables is no list: %q", list)
+		t.Errorf("the variables are not shown as a list: %q", list)
 	}
 	for _, flag := range []string{
 		"\\fB--store\\fP=\\fIURL\\fP\n", "\\fB-w\\fP, \\fB--wait\\fP=\\fIduration\\fP\n",
@@ -49,7 +49,7 @@ func TestPages_BearTheirNameAndTheDayOfTheReleaseOrNone(t *testing.T) {
 		}
 	}
 	if text := pageOf(t, "leasehold-run.1", ""); !strings.Contains(text, `.TH "LEASEHOLD-RUN" "1"`) {
-		t.Errorf("the page of run has the title of another: %s", text[:min(len(text), 80)])
+		t.Errorf("the page of run has a wrong title: %s", text[:min(len(text), 80)])
 	}
 	if again := pageOf(t, "leasehold.1", ""); again != pageOf(t, "leasehold.1", "") {
 		t.Error("two builds of one source differ")

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// writePages writes the page of a command, and those of the commands below it.
+// writePages writes the pages of a command and of the commands below it.
 func writePages(cmd *cobra.Command, date time.Time, dir string) error {
 	for _, c := range cmd.Commands() {
 		if !c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
@@ -28,10 +28,10 @@ func writePages(cmd *cobra.Command, date time.Time, dir string) error {
 		return err
 	}
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
-	return os.WriteFile(filepath.Join(dir, name), text, 0o644) //nolint:gosec // everybody may read a manual
+	return os.WriteFile(filepath.Join(dir, name), text, 0o644) //nolint:gosec // all users may read a manual
 }
 
-// page returns the page of a command, whose texts it changes.
+// page returns the page of a command. It changes the texts of the command.
 func page(cmd *cobra.Command, date time.Time) ([]byte, error) {
 	cmd.InitDefaultHelpFlag()
 	cmd.Long = literal(cmd.Long)
@@ -50,8 +50,8 @@ func page(cmd *cobra.Command, date time.Time) ([]byte, error) {
 	return text, nil
 }
 
-// literal has the indented lines of a text stay lines, as they are in --help. They would
-// become prose in a page without a blank line around them, and four spaces before them.
+// literal keeps the line breaks of indented lines, as --help does: it adds blank lines around
+// them and four spaces before each. Otherwise the page would join them to a paragraph.
 func literal(text string) string {
 	var b strings.Builder
 	within := false
@@ -68,10 +68,10 @@ func literal(text string) string {
 	return b.String()
 }
 
-// nameValue has a page show the name of a flag's value, as --help does, where it would show
-// the default.
+// nameValue makes a page show the name of a flag's value instead of the default, as --help
+// does.
 func nameValue(f *pflag.Flag) {
-	if _, done := f.Value.(named); done { // the flags of all commands are met at each
+	if _, done := f.Value.(named); done { // each command visits the flags of all commands
 		return
 	}
 	name, text := pflag.UnquoteUsage(f)
@@ -85,7 +85,7 @@ func nameValue(f *pflag.Flag) {
 	}
 }
 
-// named is the value of a flag whose name is shown, and without the quotes of a string.
+// named is the value of a flag. Its type prevents the quotes that a string would get.
 type named struct{ pflag.Value }
 
 // Type implements [pflag.Value].

@@ -11,9 +11,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Default returns the URL of the directory that serves when no store is named:
-// leasehold below the user's state directory. It excludes the processes of one
-// user on one machine from each other.
+// Default returns the URL of the store for users who do not name a store: the directory
+// leasehold below the user's state directory. Its locks work between the processes of one
+// user on one machine.
 func Default() (string, error) {
 	dir, err := stateDir()
 	if err != nil {
@@ -23,7 +23,7 @@ func Default() (string, error) {
 	return u.String(), nil
 }
 
-// stateDir is where a user's programs keep what should survive them.
+// stateDir returns the directory for the persistent state of a user's programs.
 func stateDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return dir, nil
@@ -38,7 +38,7 @@ func stateDir() (string, error) {
 	return filepath.Join(home, ".local", "state"), err
 }
 
-// urlPath is the path of a file URL: with slashes, and one before a drive.
+// urlPath returns the path of a file URL: with slashes, also before the letter of a drive.
 func urlPath(path string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne has a lock on two databases and
-// a Redis server, of which one is lost.
+// TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne takes a lock on two databases and
+// a Redis server, and stops one of the three.
 func TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne(t *testing.T) {
 	redis := redistest.Start(t)
 	values := url.Values{"max-ttl": {"1m"}, "node": {

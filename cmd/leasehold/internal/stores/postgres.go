@@ -5,7 +5,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/postgresdriver"
 )
 
-// postgres opens a table of a database. Nothing is sent.
+// postgres opens a table of a database. It does not connect.
 func postgres(rawURL string) (driver.Driver, error) {
 	d, err := postgresdriver.Open(rawURL)
 	if err != nil {

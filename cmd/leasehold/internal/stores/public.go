@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Public returns a URL without what gives access to the store: passwords, tokens, and the
-// names of the files that hold them. Two URLs of one store are alike in it, however the
-// password is given. Secret reports whether the URL itself holds a password or a token.
+// Public returns a URL without the credentials of the store: passwords, tokens, and the
+// names of the files that hold them. The result is the same for each way to give the
+// password. Secret reports whether the URL itself holds a password or a token.
 func Public(rawURL string) (public string, secret bool) {
 	scheme, rest, ok := strings.Cut(rawURL, ":")
 	if !ok {
@@ -33,8 +33,8 @@ func Public(rawURL string) (public string, secret bool) {
 	return public, secret
 }
 
-// withoutPassword takes the password out of what stands before the path. Several hosts may
-// stand there, which net/url does not know.
+// withoutPassword removes the password from the part before the path. This part may name
+// several hosts, which net/url does not support.
 func withoutPassword(front string) (string, bool) {
 	rest, ok := strings.CutPrefix(front, "//")
 	if !ok {
@@ -55,8 +55,8 @@ func withoutPassword(front string) (string, bool) {
 	return "//" + user + rest[at:], password != ""
 }
 
-// withoutSecret takes a parameter out of the query that is a password, or names the file of
-// one. A parameter that is a URL itself is kept without its own.
+// withoutSecret removes a parameter of the query if it is a password, or names the file of
+// one. A parameter that is a URL is kept, without its secrets.
 func withoutSecret(pair string) (kept string, secret bool) {
 	name, value, _ := strings.Cut(pair, "=")
 	if text, err := url.QueryUnescape(name); err == nil {
@@ -67,7 +67,7 @@ func withoutSecret(pair string) (kept string, secret bool) {
 	case name == "node" || name == "listen":
 		text, err := url.QueryUnescape(value)
 		if err != nil {
-			return "", true // nobody can tell what is in it
+			return "", true // it may contain a password
 		}
 		public, secret := Public(text)
 		if strings.Contains(text, "password=") && !strings.Contains(text, "://") {

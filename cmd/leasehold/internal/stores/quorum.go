@@ -15,18 +15,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// quorumPrefix stands before the scheme of the nodes.
+// quorumPrefix precedes the scheme of the nodes.
 const quorumPrefix = "quorum+"
 
-// quorum opens a store on several servers that know nothing of each other:
+// quorum opens a store on several independent servers:
 //
 //	quorum+redis://user:password@h1:6379,h2,h3/0?prefix=app:
 //	quorum+postgres://user:password@h1,h2,h3/database
 //	quorum://?node=redis://h1&node=rediss://h2&node=postgres%3A%2F%2Fh3%2Fapp%3Ftable%3Dlocks
 //
-// The last form is for nodes of different kinds, each with options of its own; where a
-// node has several of them its URL is percent-encoded. In the others, what is not a parameter of the quorum itself (fencing, guard, max-ttl and
-// max-skew) goes to every node; the timeout is for both.
+// The last form is for nodes of different kinds, each with its own options; a URL with
+// several options is percent-encoded. In the other forms, fencing, guard, max-ttl and
+// max-skew are parameters of the quorum, the timeout is for the quorum and every node, and
+// all other parameters go to every node.
 func quorum(rawURL string) (driver.Driver, error) {
 	parse := quorumNodes
 	if strings.HasPrefix(rawURL, mixed+":") {
@@ -88,18 +89,19 @@ func mixedNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option
 		return nil, nil, nil, storeurl.Reason(rawURL, err)
 	}
 	values.Del("timeout") // each node has its own
-	if len(values) > 0 {  // whose names may be parts of a password
+	if len(values) > 0 {  // the error omits the names: they may be parts of a password
 		return nil, nil, nil, errors.New("an unknown option; those of a node belong into its URL, percent-encoded")
 	}
 	return urls, names, opts, nil
 }
 
-// nodeSchemes are those of servers that lose no more than themselves.
+// nodeSchemes returns the schemes of the stores that can be nodes: each is a server that
+// fails independently of the other nodes.
 func nodeSchemes() []string {
 	return append(redisurl.Schemes(), "postgres", "postgresql", "http", "https")
 }
 
-// quorumNodes takes the URL apart, which net/url cannot do for several hosts.
+// quorumNodes splits a URL into one URL for each node; net/url does not support several hosts.
 func quorumNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option, err error) {
 	scheme, rest, _ := strings.Cut(strings.TrimPrefix(rawURL, quorumPrefix), "://")
 	rest, query, _ := strings.Cut(rest, "?")
@@ -124,7 +126,7 @@ func quorumNodes(rawURL string) (urls, names []string, opts []quorumdriver.Optio
 			return nil, nil, nil, errors.New("a node has no name; name all of them, as in quorum+redis://h1,h2,h3")
 		}
 		urls = append(urls, scheme+"://"+user+host+path+"?"+query)
-		if !storeurl.Shown(rawURL) { // it may be the beginning of a password
+		if !storeurl.Shown(rawURL) { // host may be the beginning of a password
 			host = fmt.Sprintf("node %d", len(urls))
 		}
 		names = append(names, host)
@@ -132,8 +134,8 @@ func quorumNodes(rawURL string) (urls, names []string, opts []quorumdriver.Optio
 	return urls, names, opts, nil
 }
 
-// ofNode returns a query without the parameters that are not in values any more. It leaves
-// the others as they are written, so that errors of a node see what may be a password.
+// ofNode removes the parameters from a query that are no longer in values. The remaining text
+// does not change, so that a node recognizes a possible password and omits it from its errors.
 func ofNode(query string, values url.Values) string {
 	pairs := slices.DeleteFunc(strings.Split(query, "&"), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
@@ -143,7 +145,7 @@ func ofNode(query string, values url.Values) string {
 	return strings.Join(pairs, "&")
 }
 
-// quorumOptions takes the parameters of the quorum out of values.
+// quorumOptions removes the parameters of the quorum from values, and returns their options.
 func quorumOptions(values url.Values) (opts []quorumdriver.Option, err error) {
 	take := func(name string, read func(text string) error) {
 		given := values[name]

@@ -80,7 +80,7 @@ func TestOpen_QuorumURLs(t *testing.T) {
 	} {
 		_, err := stores.Open(rawURL)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: %v, want ErrInvalid that says %q", rawURL, err, hint)
+			t.Errorf("%q: %v, want ErrInvalid with %q", rawURL, err, hint)
 		}
 	}
 }

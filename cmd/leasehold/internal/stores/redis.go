@@ -6,8 +6,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 )
 
-// redis opens every form of Redis and Valkey. Nothing is sent: a server that
-// is down is noticed by the first request.
+// redis opens every form of Redis and Valkey. It does not connect: if the server is down, the
+// first request fails.
 func redis(rawURL string) (driver.Driver, error) {
 	d, err := rueidisdriver.Open(rawURL)
 	if err != nil {
@@ -16,8 +16,8 @@ func redis(rawURL string) (driver.Driver, error) {
 	return d, nil
 }
 
-// AmongOthers reports whether a URL has an empty prefix on Redis, where every key is one of
-// the store. Which of them are locks of other libraries is then known only under a prefix.
+// AmongOthers reports whether a URL has an empty prefix on Redis, so that every key of the
+// server belongs to the store. Locks of other libraries can then be found only by a prefix.
 func AmongOthers(rawURL string) bool {
 	config, err := redisurl.Parse(rawURL)
 	return err == nil && config.Prefix == ""

@@ -53,7 +53,7 @@ func TestOpen_ErrorsShowNoPartOfASecret(t *testing.T) {
 	}
 }
 
-// pieceOf returns four characters of a secret that a text has, or "".
+// pieceOf returns four characters of the secret that the text contains, or "".
 func pieceOf(text, secret string) string {
 	for i := range len(secret) - 3 {
 		if piece := secret[i : i+4]; strings.Contains(text, piece) {

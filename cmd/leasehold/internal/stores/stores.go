@@ -1,5 +1,5 @@
 // Package stores opens a store by its URL, for the command and the service.
-// The library never imports it: its users name the one store that they want.
+// The library never imports it: its users import the driver of their store.
 package stores
 
 import (
@@ -18,17 +18,17 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// Memory is the URL of a store that only this process sees.
+// Memory is the URL of a store in the memory of this process.
 const Memory = "memory:"
 
 // kind is one kind of store.
 type kind struct {
 	schemes  []string
-	examples []string                                   // none for what only this process sees
-	open     func(rawURL string) (driver.Driver, error) // nil for a quorum, which opens others
+	examples []string                                   // empty if only this process can use it
+	open     func(rawURL string) (driver.Driver, error) // nil for a quorum
 }
 
-// kinds are in the order in which they are listed to people.
+// kinds has the order of the lists in messages.
 var kinds = []kind{
 	{[]string{"file"}, []string{"file:///var/lib/leasehold"}, file},
 	{redisurl.Schemes(), []string{
@@ -42,10 +42,9 @@ var kinds = []kind{
 	{[]string{"memory"}, nil, memory},
 }
 
-// Open opens the store that a URL names. What is wrong with the URL matches
-// [driver.ErrInvalid]; a store that cannot be used, [driver.ErrUnavailable].
-// A server is not asked before it is needed. Passwords never appear in an
-// error.
+// Open opens the store that a URL names. The error matches [driver.ErrInvalid] if the URL is
+// wrong, and [driver.ErrUnavailable] if the store cannot be used. Open does not connect to a
+// server: the first request does. Passwords never appear in an error.
 func Open(rawURL string) (driver.Driver, error) {
 	scheme, err := schemeOf(rawURL)
 	if err != nil {
@@ -63,7 +62,7 @@ func Open(rawURL string) (driver.Driver, error) {
 	return nil, fmt.Errorf("store %s: unknown kind; known are %s, and of \"serve\" %q: %w", storeurl.Redact(rawURL), Examples(", "), Memory, driver.ErrInvalid)
 }
 
-// Examples lists the forms of URL whose store other processes see too.
+// Examples lists the forms of URL of the stores that processes can share.
 func Examples(separator string) string {
 	var list []string
 	for _, k := range kinds {
@@ -80,10 +79,10 @@ func Absolute(rawURL string) (string, error) {
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Opaque == "" {
-		return rawURL, nil // Open says what is wrong with it, if anything
+		return rawURL, nil // Open reports errors in it
 	}
 	path, err := url.PathUnescape(u.Opaque)
-	if path == "~" || strings.HasPrefix(path, "~/") { // which no shell replaces in the middle of a word
+	if path == "~" || strings.HasPrefix(path, "~/") { // shells do not expand ~ within a word
 		return "", fmt.Errorf("store %s: ~ is not your home directory here; give the whole path, or file:./%s for a directory of that name: %w", storeurl.Redact(rawURL), path, driver.ErrInvalid)
 	}
 	if err == nil {
@@ -102,8 +101,8 @@ var fileOptions = []string{
 	"passfile", "sslrootcert", "sslcert", "sslkey", "servicefile",
 }
 
-// withAbsoluteFiles names the files of a URL in full. What it does not understand stays
-// as it is: Open says what is wrong with it.
+// withAbsoluteFiles makes the paths in the query of a URL absolute. It leaves parameters that
+// it cannot decode unchanged: Open reports their errors.
 func withAbsoluteFiles(rawURL string) string {
 	front, query, ok := strings.Cut(rawURL, "?")
 	if !ok {
@@ -123,7 +122,7 @@ func withAbsoluteFiles(rawURL string) string {
 	return front + "?" + strings.Join(pairs, "&")
 }
 
-// isPath matches a path that may be shown: it has nothing of a URL.
+// isPath matches a path that may be shown: one without the characters of a URL.
 var isPath = regexp.MustCompile(`^[./][^@:?#]*$`)
 
 func schemeOf(rawURL string) (string, error) {
@@ -146,7 +145,7 @@ func file(rawURL string) (driver.Driver, error) {
 	return d, nil
 }
 
-// service opens what another process serves.
+// service opens a store that another process serves over HTTP.
 func service(rawURL string) (driver.Driver, error) {
 	d, err := httpdriver.Open(rawURL)
 	if err != nil {
