@@ -74,7 +74,7 @@ func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) (err error) {
 }
 
 // acquireDetached takes the lock, leaves its lease in the store, and prints it. It
-// releases a lease that cannot be printed, since nobody else knows its id.
+// releases a lease that cannot be printed, because its id would be lost.
 func (spec *lockSpec) acquireDetached(cmd *cobra.Command) error {
 	defer spec.report.lines.flush()
 	client, err := open(spec.store)

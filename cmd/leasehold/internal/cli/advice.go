@@ -31,7 +31,7 @@ func (a *advised) Advice() string { return a.advice }
 
 func (a *advised) Unwrap() error { return a.error }
 
-// advice returns what can be done about err, or "" if that is not known.
+// advice returns a hint how to solve err, or "" if there is none.
 func (g *global) advice(cmd *cobra.Command, err error) string {
 	var known adviser
 	errors.As(err, &known)
@@ -47,19 +47,20 @@ func (g *global) advice(cmd *cobra.Command, err error) string {
 		return "its file system has no room for more; df -h tells of space, and df -i of files"
 	case strings.HasPrefix(g.used, "file:"):
 		return fmt.Sprintf("--store or $%s names another store", envStore)
-	case errors.Is(err, driver.ErrPermanent): // it is up, and has said what is wrong
+	case errors.Is(err, driver.ErrPermanent): // the store is up, and err has its reason
 		return fmt.Sprintf("the store is %s; --store or $%s names another", storeurl.Redact(g.used), envStore)
 	}
 	return fmt.Sprintf("is the store %s up, and may this user reach it? --store or $%s names another", storeurl.Redact(g.used), envStore)
 }
 
-// together is what cobra says of flags that exclude each other.
+// together matches the error of cobra about flags that exclude each other.
 var together = regexp.MustCompile(`^if any flags in the group \[.*\] are set none of the others can be; \[(.*)\] were all set$`)
 
-// apart is what cobra says of flags that go together.
+// apart matches the error of cobra about flags that must be set together.
 var apart = regexp.MustCompile(`^if any flags in the group \[(.*)\] are set they must all be set; missing \[(.*)\]$`)
 
-// plainly says in fewer words what cobra says of flags that exclude each other, or go together.
+// plainly shortens the errors of cobra about flags that exclude each other, or must be set
+// together.
 func plainly(err error) error {
 	if err == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/leaseholdaudit"
 )
 
-// auditLog is the file of --audit-log, empty without. A command opens it for each of its
-// few lines, since the signal that rotates logs is not for it.
+// auditLog is the file of --audit-log, or empty without that flag. A command opens it for each
+// of its few lines, because it does not handle the signal that rotates logs.
 type auditLog struct{ file string }
 
 func (a *auditLog) register(cmd *cobra.Command) {
@@ -28,8 +28,8 @@ func (a *auditLog) check() error {
 	return file.Close()
 }
 
-// options have a client write the trail of its leases. failed is told what keeps a line
-// from being written, or nil.
+// options returns the option that makes a client log its leases. It calls failed with the
+// error if a line cannot be written, and with nil after the next line that is written.
 func (a *auditLog) options(failed func(error)) []leasehold.Option {
 	if a.file == "" {
 		return nil

@@ -61,7 +61,7 @@ type figures struct {
 	// PairsPerSecond are of all goroutines together, each with a lock of its own.
 	Goroutines     int     `json:"goroutines"`
 	PairsPerSecond float64 `json:"pairsPerSecond"`
-	// HandOver is from the call of a release until a waiter in another client
+	// HandOver is the time from the call of Release until a waiter in another client
 	// has the lock.
 	HandOver spread `json:"handOver"`
 }
@@ -143,7 +143,7 @@ func pair(ctx context.Context, c *leasehold.Client, key string) error {
 
 // pairs measures the pairs of one goroutine, one after the other.
 func pairs(ctx context.Context, c *leasehold.Client, key string, lasting time.Duration) (spread, error) {
-	for range 10 { // connected, and acquainted with the server
+	for range 10 { // connect, and fill the caches of client and server
 		if err := pair(ctx, c, key); err != nil {
 			return spread{}, err
 		}

@@ -104,7 +104,7 @@ type broken struct {
 	Key    string `json:"key"`
 	Lease  string `json:"leaseId"`
 	Owner  string `json:"owner"`
-	Token  int64  `json:"token,omitempty"` // none of a place in the queue
+	Token  int64  `json:"token,omitempty"` // zero for a place in the queue
 	Reason string `json:"reason"`
 }
 

@@ -18,9 +18,9 @@ import (
 )
 
 // Run executes the command line args, without the program's name, and prints errors and
-// advice on standard error. [ExitCode] and [DiedOf] tell main what to do with the
-// returned error. A SIGQUIT ends Run at once while neither a wait nor a child handles it;
-// the end of the process then ends what Run has started. Run is called once per process.
+// advice on standard error. Main passes the returned error to [ExitCode] and [DiedOf].
+// A SIGQUIT ends Run at once while neither a wait nor a child handles it; the end of the
+// process then ends the goroutines of Run. Run is called once per process.
 func Run(args []string) error {
 	g := new(global)
 	root := newRoot(g)
@@ -47,8 +47,8 @@ func Run(args []string) error {
 	}
 }
 
-// refuseUnknown has the verbs of cobra refuse what they do not know: "completion" of no
-// shell would be help, which a script takes for the completion.
+// refuseUnknown makes the verbs of cobra refuse unknown arguments. Otherwise "completion" with
+// an unknown shell would print help, and a script would take that for the completion.
 func refuseUnknown(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
@@ -65,8 +65,8 @@ func refuseUnknown(root *cobra.Command) {
 	}
 }
 
-// offerChoices has a shell complete the values of flags that have few, and show what
-// flags are for as --help does.
+// offerChoices makes shells complete the values of flags with a fixed list of values, and
+// show the description of each flag as --help does.
 func offerChoices(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -80,8 +80,8 @@ func offerChoices(root *cobra.Command) {
 	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
-// printed is standard output. It remembers the first write error, because the reader, a
-// script perhaps, lacks what the exit code promises.
+// printed is standard output. It stores the first write error: the exit code must not be 0 if
+// a script that reads the output gets only a part of it.
 type printed struct {
 	w   io.Writer
 	err error
@@ -151,7 +151,7 @@ func (g *global) complain(cmd *cobra.Command, err error) {
 	}
 }
 
-// about is what `leasehold --help` says.
+// about is the text of `leasehold --help`.
 var about = strings.TrimSpace(`
 Leasehold gives commands and programs locks that work across machines.
 

@@ -74,8 +74,8 @@ func newCollector(getenv func(string) string) (*collector, error) {
 	return c, nil
 }
 
-// collectorURL returns where spans go: the endpoint for traces as it is, or the path for
-// traces below the one for all signals.
+// collectorURL returns the URL for spans: the endpoint for traces without a change, or the
+// endpoint for all signals with the path for traces.
 func collectorURL(getenv func(string) string) string {
 	if endpoint := getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); endpoint != "" {
 		return endpoint
@@ -133,7 +133,7 @@ func (c *collector) Stop(context.Context) error {
 	return nil
 }
 
-// UploadTraces implements [otlptrace.Client]. It repeats what time can heal until ctx ends.
+// UploadTraces implements [otlptrace.Client]. It retries after temporary errors until ctx ends.
 func (c *collector) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	// A request for export has the same form, but its package brings gRPC.
 	body, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})

@@ -24,7 +24,7 @@ const envConfig = "LEASEHOLD_CONFIG"
 // systemConfig is the configuration file of a machine.
 const systemConfig = "/etc/leasehold.yaml"
 
-// config is what the configuration file says. Flags and the environment win over it.
+// config has the values of the configuration file. Flags and the environment win over it.
 type config struct {
 	store  string // with the prefix, if there is one
 	prefix *string
@@ -68,7 +68,7 @@ func readConfig(path string, named, needed bool) (config, error) {
 	return c, c.addPrefix()
 }
 
-// read takes over what a file says.
+// read sets the values in the text of a file.
 func (c *config) read(text []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {

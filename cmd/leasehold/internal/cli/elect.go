@@ -21,7 +21,7 @@ type electFlags struct {
 	leader bool
 }
 
-// labelValue is the label with what a leader publishes, as in the library's Election.
+// labelValue is the label with the value of a leader, as in the library's Election.
 const labelValue = "leasehold.value"
 
 func newElect(g *global) *cobra.Command {
@@ -77,9 +77,9 @@ func (f *electFlags) candidate(cmd *cobra.Command, args []string) (*runCommand, 
 // campaignAgain is the pause before the next campaign while the store does not answer.
 const campaignAgain = time.Second
 
-// lead runs the command once for every term of leadership, until the command ends by
-// itself while leading. Each campaign has an owner of its own: the store may still have
-// the lease of the last term, whose owner would re-enter it and get its token again.
+// lead runs the command once for every term of leadership, until the command ends before the
+// leadership is lost. Each campaign has its own owner: the store may still have the lease of
+// the last term, and the same owner would re-enter that lease and get the old token.
 func (c *runCommand) lead(ctx context.Context) error {
 	defer c.report.lines.flush()
 	for again := false; ; again, c.owner = true, newOwner(c.named) {
@@ -92,7 +92,7 @@ func (c *runCommand) lead(ctx context.Context) error {
 				c.report.tellLater(levelQuiet, event{Event: "lost", Key: c.names[0], Error: err.Error()}, "%v", err)
 			}
 			c.report.tellLater(levelNormal, event{Event: "campaigning", Key: c.names[0]}, "lock %q: campaigning again", c.names[0])
-		case !ended && codeOf(err) == codeUnavailable && !errors.Is(err, driver.ErrPermanent): // before the command, as anything without a code
+		case !ended && codeOf(err) == codeUnavailable && !errors.Is(err, driver.ErrPermanent): // err occurred before the command started
 			c.report.tellLater(levelNormal, event{Event: "campaigning", Key: c.names[0], Error: err.Error()}, "%v; campaigning again", err)
 			time.Sleep(campaignAgain)
 		default:

@@ -73,9 +73,9 @@ func storeAround() string {
 }
 
 // passedOn returns the environment of this process for a command that uses a store. It has
-// the URL of the store if that has no password, or if pass says so, and the URL without its
-// password otherwise. It does not say that a run around this one is unprotected. An empty
-// store is the one that this process was told.
+// the URL of the store if that has no password, or if pass is set, and the URL without its
+// password otherwise. It omits the variable of an unprotected run around this one. If store is
+// empty, the result has the store of this process's environment.
 func passedOn(store string, pass bool) []string {
 	if store == "" {
 		if store = os.Getenv(envStore); store == "" {
@@ -121,7 +121,7 @@ func environ(spec *lockSpec, lease *leaseSet) []string {
 	return env
 }
 
-// identity is what the store is known by to runs inside: its URL without secrets.
+// identity returns the name of the store for nested runs: its URL without secrets.
 func (spec *lockSpec) identity() string {
 	public, _ := stores.Public(spec.store)
 	return public
@@ -140,8 +140,8 @@ func (spec *lockSpec) describe(l *leasehold.Lease) heldLock {
 	return h
 }
 
-// newOwner returns an owner name that is unique to this run or term, since nested runs
-// re-enter by it, and that people can read. It begins with name, or with host and process.
+// newOwner returns a readable owner name that is unique to this run or term, because nested
+// runs re-enter by it. It begins with name, or with host and process.
 func newOwner(name string) string {
 	if name != "" {
 		return name + "/" + rand.Text()[:8]
@@ -153,8 +153,8 @@ func newOwner(name string) string {
 	return fmt.Sprintf("%s:%d/%s", host, os.Getpid(), rand.Text()[:8])
 }
 
-// Labels by which run, elect and acquire say which process holds or waits, whatever the
-// owner is called.
+// Labels with which run, elect and acquire describe the process that holds or waits, in
+// addition to its owner name.
 const (
 	labelHost    = "leasehold.host"
 	labelPID     = "leasehold.pid"
@@ -164,7 +164,7 @@ const (
 var processLabels = []string{labelHost, labelPID, labelCommand}
 
 // processOf returns the labels that describe this process and the command that it runs,
-// of which only the name is told: arguments may be secrets.
+// by its name only: arguments may be secrets.
 func processOf(argv []string) map[string]string {
 	labels := map[string]string{labelPID: strconv.Itoa(os.Getpid())}
 	if host, err := os.Hostname(); err == nil {
@@ -176,8 +176,8 @@ func processOf(argv []string) map[string]string {
 	return labels
 }
 
-// shortened is a text that leaves room for the labels of the user, without what a label may
-// not have.
+// shortened cuts a text, to leave room for the labels of the user, and replaces characters that
+// a label may not have.
 func shortened(text string) string {
 	const most = 64
 	return printable(strings.ToValidUTF8(text[:min(len(text), most)], "?"))

@@ -32,7 +32,7 @@ type event struct {
 	Error    string       `json:"error,omitempty"`
 }
 
-// String is e as a line, as of now.
+// String returns e as a line of JSON, with the present time.
 func (e event) String() string {
 	e.Time = time.Now()
 	line, err := json.Marshal(e)
@@ -47,47 +47,47 @@ func ms(d time.Duration) *int64 {
 	return &n
 }
 
-// Levels of what a reporter prints for people.
+// Levels of the messages that a reporter prints as text.
 const (
 	levelQuiet   = iota // losses and errors
-	levelNormal         // also what explains a pause
+	levelNormal         // also the reasons of a pause
 	levelVerbose        // everything
 )
 
-// reporter prints on standard error what happens, for people or as JSON.
+// reporter prints events on standard error, as text or as JSON.
 type reporter struct {
 	lines *lines
 	json  bool
-	level int // of messages for people
+	level int // of text messages
 }
 
 func newReporter(w io.Writer, asJSON bool, level int) reporter {
 	return reporter{lines: &lines{w: w}, json: asJSON, level: level}
 }
 
-// tell returns when the line is written.
+// tell writes an event, and returns when the line is written.
 func (r *reporter) tell(level int, e event, format string, args ...any) {
 	if text := r.text(level, e, format, args...); text != "" {
 		r.lines.now(text)
 	}
 }
 
-// tellFirst is tell for what stands before the output of a command that is about to begin. It
-// waits for no reader who stays away.
+// tellFirst is tell for a line that must precede the output of a command that is about to
+// begin. It waits for at most a second if standard error is not read.
 func (r *reporter) tellFirst(level int, e event, format string, args ...any) {
 	if text := r.text(level, e, format, args...); text != "" {
 		r.lines.soon(text)
 	}
 }
 
-// tellLater is tell for goroutines on which leases depend: they do not wait for a reader.
+// tellLater is tell for goroutines on which leases depend: it does not wait for the write.
 func (r *reporter) tellLater(level int, e event, format string, args ...any) {
 	if text := r.text(level, e, format, args...); text != "" {
 		r.lines.later(text)
 	}
 }
 
-// text is the line, if there is to be one.
+// text returns the line, or "" if the level excludes it.
 func (r *reporter) text(level int, e event, format string, args ...any) string {
 	switch {
 	case r.json:
@@ -132,7 +132,7 @@ func (r *reporter) overdue(l *leasehold.Lease, limit, grace time.Duration) {
 		"lock %q: the command has run for %s; it gets TERM now and KILL after %s", l.Key(), span(limit), span(grace))
 }
 
-// outage tells of a store that does not answer, and of its return.
+// outage reports that the store does not answer, or that it answers again.
 func (r *reporter) outage(o leasehold.OutageInfo) {
 	away := time.Since(o.Since)
 	if o.Over {
@@ -142,7 +142,8 @@ func (r *reporter) outage(o leasehold.OutageInfo) {
 	r.tellLater(levelNormal, event{Event: "away", Away: ms(away), Error: o.Err.Error()}, "the store does not answer: %v; asking it again", o.Err)
 }
 
-// unaudited says that lines of the audit log are lost. err is nil once they are not.
+// unaudited reports that lines of the audit log are lost. It ignores a nil err, which means
+// that lines are written again.
 func (r *reporter) unaudited(key string, err error) {
 	if err != nil {
 		r.tellLater(levelQuiet, event{Event: "unaudited", Key: key, Error: err.Error()}, "the audit log cannot be written: %v", err)
@@ -170,7 +171,7 @@ func (r *reporter) survives(key string, s proc.Survivor) {
 		"lock %q: WARNING: process %d of user %s %s; leasehold waits for its end, and cannot keep it from working when the lease is over", key, s.Pid, userName(s.UID), reason)
 }
 
-// userName returns the name of a user, or the id of one that has none.
+// userName returns the name of a user, or the id if there is no name.
 func userName(uid int) string {
 	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
 		return u.Username

@@ -14,12 +14,12 @@ import (
 // Exit codes of the command itself. They follow sysexits.h and timeout(1) where those
 // define one.
 const (
-	codeNotThere    = 1   // there is no such lease, or no leader; what was looked at is not sound
+	codeNotThere    = 1   // there is no such lease, or no leader; or a check has failed
 	codeUsage       = 64  // the call itself is wrong
 	codeInUse       = 65  // the name is in use as something else
-	codeUnavailable = 69  // the store does not answer; nothing was started
+	codeUnavailable = 69  // the store does not answer; no command was started
 	codeInternal    = 70  // anything else
-	codeOutput      = 74  // what was to be printed could not be
+	codeOutput      = 74  // the output could not be printed
 	codeBusy        = 75  // held by others
 	codeLost        = 79  // the lease ended before the command
 	codeUnreleased  = 80  // the command succeeded, the release was not confirmed
@@ -30,8 +30,8 @@ const (
 type exitError struct {
 	code int
 	err  error // nil if there is nothing to print
-	lost bool  // the lease of a command was, so that its code says nothing
-	// unopened: the store could not be, and no command has run.
+	lost bool  // the lease was lost, so that the command's own code does not count
+	// unopened: the store could not be opened, and no command has run.
 	unopened bool
 	// die is the signal by which the process should end, 0 for none.
 	die syscall.Signal
@@ -58,7 +58,7 @@ func ExitCode(err error) int {
 	return codeUsage // cobra's own errors are about the call
 }
 
-// DiedOf returns the signal of which the process should die after [Run] returned err, so
+// DiedOf returns the signal by which the process should die after [Run] returned err, so
 // that a surrounding shell script ends too; 0 for none.
 func DiedOf(err error) syscall.Signal {
 	var exit *exitError
@@ -78,7 +78,7 @@ func Die(sig syscall.Signal) {
 	}
 	signal.Reset(sig)
 	_ = syscall.Kill(0, sig) // if it fails, the exit code remains
-	time.Sleep(time.Second)  // another thread may be the one to take it
+	time.Sleep(time.Second)  // another thread may receive it
 }
 
 func usage(format string, args ...any) error {
@@ -95,8 +95,8 @@ func classify(err error) error {
 	return &exitError{code: codeOf(err), err: err}
 }
 
-// codeOfText returns the exit code for something that the caller wrote and that cannot be
-// used. It may be in a file that the machine does not let be read at the moment.
+// codeOfText returns the exit code for an invalid text of the caller. If the text is in a file
+// that cannot be read because of a shortage on the machine, the code is codeInternal.
 func codeOfText(err error) int {
 	for _, shortage := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO} {
 		if errors.Is(err, shortage) {

@@ -13,12 +13,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
-// What names the store when no flag does.
+// Variables that name the store if no flag does.
 const (
 	envStore     = "LEASEHOLD_STORE"
 	envStoreFile = "LEASEHOLD_STORE_FILE" // a file whose first line is the URL
-	// envHidden is what a command sees in place of LEASEHOLD_STORE if that has a
-	// password: the URL without it.
+	// envHidden replaces LEASEHOLD_STORE for a command if the URL has a password. Its value
+	// is the URL without the password.
 	envHidden = "LEASEHOLD_STORE_REDACTED"
 )
 
@@ -45,8 +45,8 @@ func (g *global) flags(f *pflag.FlagSet) {
 // given reports whether the call has the flag.
 func (g *global) given(flag string) bool { return g.set != nil && g.set.Changed(flag) }
 
-// storeURL resolves the store's URL, in a form that a child in another working directory
-// understands too.
+// storeURL returns the URL of the store, in a form that is also valid for a child in another
+// working directory.
 func (g *global) storeURL() (string, error) {
 	rawURL, err := g.servedURL()
 	if rawURL == stores.Memory {
@@ -55,7 +55,7 @@ func (g *global) storeURL() (string, error) {
 	return rawURL, err
 }
 
-// servedURL is storeURL for a process that keeps the store to itself: memory is allowed.
+// servedURL is storeURL for the service, which may use a store in its own memory.
 func (g *global) servedURL() (string, error) {
 	rawURL, err := g.namedURL()
 	if err != nil {
@@ -70,13 +70,13 @@ func (g *global) servedURL() (string, error) {
 	return rawURL, classify(err)
 }
 
-// namedURL is the URL that the call names: by the flag, by a variable, or in a
-// configuration file; empty if nothing does.
+// namedURL returns the URL that the flag, a variable or a configuration file names, or "" if
+// there is none.
 func (g *global) namedURL() (string, error) {
 	switch {
 	case g.store != "":
 		return g.store, nil
-	case g.given("store"): // a variable that is not set would lock nothing but this machine
+	case g.given("store"): // --store "$UNSET": the default store would lock only this machine
 		return "", usage("--store is empty; leave it out for the default, or set the variable from which it comes")
 	}
 	if rawURL := os.Getenv(envStore); rawURL != "" {
@@ -89,7 +89,7 @@ func (g *global) namedURL() (string, error) {
 	return rawURL, foundOutside(rawURL)
 }
 
-// filedURL is the URL that a file has.
+// filedURL returns the URL in the file of $LEASEHOLD_STORE_FILE or in the configuration file.
 func (g *global) filedURL() (string, error) {
 	if path := os.Getenv(envStoreFile); path != "" {
 		rawURL, err := urlquery.FirstLine(path)
@@ -102,8 +102,9 @@ func (g *global) filedURL() (string, error) {
 	return c.store, err
 }
 
-// foundOutside refuses another store than that of the run around this one, whose URL has
-// a password and was therefore not passed on: a lock in another store would exclude nobody.
+// foundOutside refuses a store that differs from the store of the run around this one, if the
+// URL of that was not passed on because of its password. A lock in a different store would
+// not exclude the processes that use the outer store.
 func foundOutside(rawURL string) error {
 	around := os.Getenv(envHidden)
 	if public, _ := stores.Public(rawURL); around == "" || public == around {
@@ -127,7 +128,7 @@ func (g *global) client() (*leasehold.Client, error) {
 }
 
 // open returns a client of the store with the given defaults. It has no log: commands report
-// what its observers see.
+// the events of its observers.
 func open(rawURL string, opts ...leasehold.Option) (*leasehold.Client, error) {
 	d, err := stores.Open(rawURL)
 	if err != nil {

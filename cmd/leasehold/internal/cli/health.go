@@ -90,7 +90,7 @@ func (f *healthFlags) client() (*http.Client, error) {
 			return nil, usage("--ca: %w", err)
 		}
 		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
-			config.RootCAs = x509.NewCertPool() // an image from scratch has none
+			config.RootCAs = x509.NewCertPool() // a minimal image has no system pool
 		}
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
 			return nil, usage("--ca: %s has no certificate in PEM", f.ca)
@@ -99,7 +99,7 @@ func (f *healthFlags) client() (*http.Client, error) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, nil
 }
 
-// help is what to do about a service that is not well.
+// help returns advice about a service that has failed the check.
 func (f *healthFlags) help(err error) string {
 	var answered *badAnswer
 	switch {
@@ -111,13 +111,13 @@ func (f *healthFlags) help(err error) string {
 	return "does leasehold serve run there? a service at another address is asked by leasehold health URL"
 }
 
-// badAnswer is what a service says that is not well.
+// badAnswer is an answer with a status other than 200.
 type badAnswer struct {
 	error
 	status int
 }
 
-// probe returns nil if the answer is 200, and otherwise what the service says.
+// probe returns nil if the answer is 200, and otherwise an error with the text of the answer.
 func probe(ctx context.Context, client *http.Client, target string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {

@@ -76,7 +76,7 @@ func show(w io.Writer, s driver.Snapshot) {
 	}
 }
 
-// whenItEnds says for how much longer a holder keeps the lock.
+// whenItEnds describes the remaining time of a holder.
 func whenItEnds(h driver.Holder) string {
 	if endless(h) {
 		return "has no expiry and never ends by itself"
@@ -84,11 +84,11 @@ func whenItEnds(h driver.Holder) string {
 	return fmt.Sprintf("lease ends in %s unless renewed", span(h.Remaining))
 }
 
-// endless reports whether a holder is a plain key without expiry: a store shows it with
-// nothing left, and one that is over not at all.
+// endless reports whether a holder is a plain key without expiry: a store returns it with no
+// remaining time, and does not return keys that have expired.
 func endless(h driver.Holder) bool { return h.Foreign && h.Remaining <= 0 }
 
-// describe prints what labels tell: first the process, then those of the user.
+// describe prints the labels of the process first, then the labels of the user.
 func describe(w io.Writer, labels map[string]string) {
 	own := maps.Clone(labels)
 	maps.DeleteFunc(own, func(name, _ string) bool { return slices.Contains(processLabels, name) })
@@ -121,7 +121,7 @@ func headline(s driver.Snapshot) string {
 	return text
 }
 
-// note describes what is unusual about a holder.
+// note describes the properties of a holder that differ from the usual ones.
 func note(h driver.Holder) string {
 	text := ""
 	if h.Mode == driver.Shared {

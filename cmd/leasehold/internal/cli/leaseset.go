@@ -10,14 +10,14 @@ import (
 	"github.com/leasehold-go/leasehold"
 )
 
-// leaseSet holds the leases of a run: that of NAME, and those of --also. The loss of one
-// is the loss of all. The other leases are held until the command has ended.
+// leaseSet holds the leases of a run: one for NAME, and one for each --also. If one is lost,
+// the whole set is lost, and the other leases are held until the command has ended.
 type leaseSet struct {
 	leases []*leasehold.Lease // in the order of acquisition
-	main   *leasehold.Lease   // that of NAME, of which is told what happens
+	main   *leasehold.Lease   // the lease of NAME, which events refer to
 
-	abort   context.CancelCauseFunc // ends the wait for the others, and all leases
-	unlinks []func() bool           // disconnect a lease's end from abort
+	abort   context.CancelCauseFunc // ends the wait for the next lock, and all leases
+	unlinks []func() bool           // each disconnects the end of one lease from abort
 }
 
 func (s *leaseSet) add(l *leasehold.Lease, main bool) {
@@ -38,7 +38,7 @@ func (s *leaseSet) unlink() bool {
 	return whole
 }
 
-// cause is why a lease is over, or nil while all are valid.
+// cause returns why a lease is over, or nil while all are valid.
 func (s *leaseSet) cause() error {
 	for _, l := range s.leases {
 		if l.Context().Err() == nil {
@@ -106,7 +106,7 @@ func (s *leaseSet) release(ended error) error {
 }
 
 // finalReleaseTimeout bounds the release of a lease that was lost, or is about to be. The
-// store has probably been silent for some time, and the lease ends by itself.
+// store has probably been silent for some time, and the lease expires without a release.
 const finalReleaseTimeout = 500 * time.Millisecond
 
 // releaseLease releases one lease. If a loss ended the command, it waits for at most

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// maxLines bounds the lines that wait to be written and that nobody waits for. Beyond it
-// the oldest is lost.
+// maxLines bounds the lines that wait to be written in the background. Beyond it the oldest of
+// them is dropped.
 const maxLines = 100
 
 // lines writes to w, one line after another, in a goroutine that exists while there are
@@ -23,18 +23,18 @@ type lines struct {
 // pendingLine is a line that is to be written.
 type pendingLine struct {
 	text    string
-	written chan struct{} // closed then; nil if nobody waits
+	written chan struct{} // closed after the write; nil for a line of later
 }
 
-// now writes a line, behind those before it.
+// now writes a line, after all earlier lines, and waits until it is written.
 func (l *lines) now(text string) {
 	written := make(chan struct{})
 	l.add(&pendingLine{text, written})
 	<-written
 }
 
-// soon is now, but goes on after a second: what is to be read may stand in the order in which it
-// happens, but a lock is held meanwhile.
+// soon is now, but waits for at most a second: readers should see the lines in order, but a
+// lock is held during the wait.
 func (l *lines) soon(text string) {
 	written := make(chan struct{})
 	l.add(&pendingLine{text, written})
@@ -44,11 +44,11 @@ func (l *lines) soon(text string) {
 	}
 }
 
-// later writes a line in the background: a pipe may be full for as long as its reader
-// likes, and what keeps leases alive must not wait for that.
+// later writes a line in the background: a pipe stays full until its reader reads, and the
+// goroutines that keep leases alive must not wait for that.
 func (l *lines) later(text string) { l.add(&pendingLine{text, nil}) }
 
-// flush waits until every line before it is written.
+// flush waits until all earlier lines are written.
 func (l *lines) flush() { l.now("") }
 
 func (l *lines) add(line *pendingLine) {
@@ -65,7 +65,7 @@ func (l *lines) add(line *pendingLine) {
 	}
 }
 
-// write writes until there is nothing more to be written.
+// write writes until no line is waiting.
 func (l *lines) write() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *lines) write() {
 		line := l.waiting[0]
 		l.mu.Unlock()
 		if line.text != "" {
-			_, _ = io.WriteString(l.w, line.text) // an error has no other place to be told
+			_, _ = io.WriteString(l.w, line.text) // there is nowhere to report an error
 		}
 		if line.written != nil {
 			close(line.written)

@@ -88,7 +88,7 @@ func (f *listFlags) print(cmd *cobra.Command, screen *screen, prefix string, loc
 	return screen.table(rows, columnsThatShrink)
 }
 
-// none says what an empty list means.
+// none returns the message for an empty list.
 func (f *listFlags) none(prefix string) string {
 	if prefix == "" && stores.AmongOthers(f.used) {
 		return "no lock of Leasehold is held or waited for; plain keys of other libraries are shown under a prefix: leasehold list PREFIX"
@@ -99,8 +99,8 @@ func (f *listFlags) none(prefix string) string {
 // columnsThatShrink are cut, in this order, where a table is wider than the terminal.
 var columnsThatShrink = []int{0, 2}
 
-// snapshots inspects each lock. Each picture is consistent, all of them together are not.
-// What is no lock, under the name of one, hides no other: damaged tells of it.
+// snapshots inspects each lock. Each snapshot is consistent, but they are not of one moment.
+// A damaged record does not stop the list: damaged joins the errors of all such records.
 func snapshots(ctx context.Context, client *leasehold.Client, prefix string) (locks []driver.Snapshot, damaged, err error) {
 	var keys []string
 	for key, err := range client.Keys(ctx, prefix) {
@@ -120,7 +120,7 @@ func snapshots(ctx context.Context, client *leasehold.Client, prefix string) (lo
 			return nil, nil, err
 		}
 		if len(s.Holders)+len(s.Waiters) > 0 || s.Closed > 0 {
-			locks = append(locks, s) // the other locks were released meanwhile
+			locks = append(locks, s) // the other locks were released after the listing
 		}
 	}
 	return locks, damaged, nil
@@ -137,7 +137,7 @@ func row(s driver.Snapshot) []string {
 	}
 	h := s.Holders[0]
 	owner, held := ownerName(h.Owner, h.Foreign), "-"
-	if !h.Since.IsZero() { // a plain key of another library does not tell
+	if !h.Since.IsZero() { // it is zero for a plain key of another library
 		held = span(age(h.Since))
 	}
 	if n := len(s.Holders) - 1; n > 0 {
@@ -146,7 +146,7 @@ func row(s driver.Snapshot) []string {
 	return []string{printable(s.Key), kind(s), owner, held, span(h.Remaining), waiting}
 }
 
-// kind is how a lock is held: "2 of 3" are places.
+// kind describes how a lock is held: "2 of 3" counts the places of a semaphore.
 func kind(s driver.Snapshot) string {
 	taken := 0
 	for _, h := range s.Holders {

@@ -34,13 +34,13 @@ type lockFlags struct {
 	permits   int
 	conflict  int
 	ttl       duration
-	owner     string // for people
+	owner     string // the readable name
 	reentrant string // the identity that --reentrant-owner states
 	labels    []string
 	quiet     bool
 	verbose   bool
 	passStore bool
-	election  bool // each term has an owner of its own, and re-enters nothing
+	election  bool // each term has its own owner, and never re-enters
 }
 
 func newLockFlags(g *global) lockFlags {
@@ -130,22 +130,22 @@ func (f *lockFlags) mode() string {
 	return modeExclusive
 }
 
-// lockSpec says which locks a verb takes, and how.
+// lockSpec describes the locks that a verb takes.
 type lockSpec struct {
 	flags  *lockFlags
 	names  []string // NAME, then the names of --also
 	store  string
 	named  string              // the owner's name for people, if it has one
 	owner  string              // the identity, by which nested runs re-enter
-	argv   []string            // the command that will run; empty of acquire
-	opts   []leasehold.Option  // in addition to those of the flags
+	argv   []string            // the command that will run; empty for acquire
+	opts   []leasehold.Option  // in addition to the options from flags
 	outer  map[string]heldLock // surrounding runs of the same names
 	stderr io.Writer
 	report reporter
 }
 
-// newLockSpec checks the flags and names, down to what the library would refuse. It sends
-// nothing to the store.
+// newLockSpec checks the flags and names, including the checks of the library. It does not
+// use the store.
 func newLockSpec(cmd *cobra.Command, f *lockFlags, names []string, opts ...leasehold.Option) (lockSpec, error) {
 	if err := f.check(cmd); err != nil {
 		return lockSpec{}, err
@@ -164,7 +164,7 @@ func newLockSpec(cmd *cobra.Command, f *lockFlags, names []string, opts ...lease
 	return spec, spec.checkLocks()
 }
 
-// unaudited says that lines of the audit log are lost.
+// unaudited reports that lines of the audit log are lost.
 func (spec *lockSpec) unaudited(err error) { spec.report.unaudited(spec.names[0], err) }
 
 // checkLocks tries the locks on an empty store in memory, so that invalid names and
@@ -198,7 +198,7 @@ func (spec *lockSpec) lock(client *leasehold.Client, name string, wait time.Dura
 	outer, nested := spec.outer[name]
 	switch {
 	case nested && outer.Mode != modeShared:
-		return client.Mutex(name, opts...) // re-enters an exclusive lock, which includes the one asked for
+		return client.Mutex(name, opts...) // re-enters an exclusive lock, which includes a shared one
 	case spec.flags.limited:
 		return client.Semaphore(name, spec.flags.limit, opts...).Places(spec.flags.permits)
 	case nested:
@@ -224,7 +224,7 @@ func (spec *lockSpec) options(name string, wait time.Duration) []leasehold.Optio
 	return append(opts, leasehold.WithLabels(spec.labels()))
 }
 
-// labels are those of the flags, and those of the process as far as there is room.
+// labels returns the labels from the flags, and also the labels of the process if all fit.
 func (spec *lockSpec) labels() map[string]string {
 	given := make(map[string]string)
 	for _, pair := range spec.flags.labels {
@@ -241,8 +241,8 @@ func (spec *lockSpec) labels() map[string]string {
 
 func (spec *lockSpec) ttl() time.Duration { return time.Duration(spec.flags.ttl) }
 
-// acquire waits for the locks, one after the other. It renews the leases that it has
-// meanwhile; the loss of one ends the wait.
+// acquire waits for the locks, one after the other. It renews the leases that it already has;
+// the loss of one ends the wait.
 func (spec *lockSpec) acquire(ctx context.Context, client *leasehold.Client) (*leaseSet, error) {
 	began := time.Now()
 	g := new(leaseSet)
@@ -311,9 +311,9 @@ func (spec *lockSpec) refused(ctx context.Context, err error) error {
 	return err
 }
 
-// findOuter finds the surrounding runs of the same locks, and thereby the owner. A run
-// re-enters an exclusive outer lock with the outer owner, and takes a shared lock once
-// more. A candidate re-enters none: the next term has to have a greater token.
+// findOuter finds the surrounding runs of the same locks, and sets the owner. A run re-enters
+// an exclusive outer lock with the outer owner, and takes a shared lock a second time. A
+// candidate never re-enters: the next term must have a greater token.
 func (spec *lockSpec) findOuter(around []heldLock) error {
 	spec.outer = make(map[string]heldLock)
 	for _, h := range around {
@@ -354,11 +354,12 @@ func (spec *lockSpec) nested(name string) bool {
 }
 
 // reentered refuses a nested run whose outer lease is over, because its command must not
-// begin under a lost lease. An exclusive outer lease usually shows by its token, which is
-// the same after a re-entry. If not, and for a shared one, the store is asked. On a quorum
-// a node that was silent before has counted another token; if another one is silent now,
-// no majority can confirm the outer lease, nor say that it is lost. The run inside then
-// goes on: the outer one watches its lease, and ends all that runs under it.
+// begin under a lost lease. An exclusive outer lease is usually recognized by its token,
+// because re-entry returns the same token. If the token differs, or the outer lease is shared,
+// reentered asks the store. On a quorum, a node that did not answer the outer run may have a
+// different token; if another node does not answer now, no majority can confirm the outer
+// lease or its loss. The nested run then starts: the outer run watches its lease, and ends
+// all its descendants after a loss.
 func (spec *lockSpec) reentered(ctx context.Context, lease *leasehold.Lease) error {
 	outer, nested := spec.outer[lease.Key()]
 	if !nested || outer.Mode != modeShared && lease.Token() == outer.Token {

@@ -7,8 +7,8 @@ import (
 )
 
 // logQueue is a writer of records that never blocks: a goroutine passes them to another
-// writer. While logQueueSize records wait, because nobody reads standard error, further ones
-// are dropped.
+// writer. While logQueueSize records wait, because standard error is not read, it drops further
+// records.
 type logQueue struct {
 	to      io.Writer
 	records chan []byte
@@ -33,7 +33,7 @@ func newLogQueue(to io.Writer, note func(dropped int64)) *logQueue {
 	return q
 }
 
-// Write implements [io.Writer]. Records that come after close are lost.
+// Write implements [io.Writer]. It drops records after close.
 func (q *logQueue) Write(record []byte) (int, error) {
 	select {
 	case q.records <- append([]byte(nil), record...):

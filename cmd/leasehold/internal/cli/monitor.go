@@ -19,7 +19,7 @@ type monitor struct {
 	cmd         *runCommand
 	leases      *leaseSet
 	deadline    time.Time // the guard's; zero if the command may outlive the lease
-	unconfirmed bool      // it was said that the lease is not confirmed
+	unconfirmed bool      // the message "unconfirmed" was printed
 	ended       error     // why the lease ended under the command
 	overdue     bool      // --at-most was exceeded
 }

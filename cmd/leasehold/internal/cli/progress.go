@@ -25,12 +25,12 @@ type queueView struct {
 	place  int
 
 	mu   sync.Mutex
-	last wait      // what the line shows
+	last wait      // shown by the line
 	at   time.Time // when it was true
 
-	changed chan struct{} // tells of the next line to be drawn; nil before the first
+	changed chan struct{} // receives when last has changed; nil before the first line
 	stop    chan struct{} // ends the drawing
-	cleared chan struct{} // closed when nothing is left of the line
+	cleared chan struct{} // closed when the line is erased
 }
 
 func newQueueView(say *reporter, client *leasehold.Client, stderr any) *queueView {
@@ -42,10 +42,10 @@ func newQueueView(say *reporter, client *leasehold.Client, stderr any) *queueVie
 	return v
 }
 
-// wait is what is known of a wait.
+// wait is the state of a wait.
 type wait struct {
 	leasehold.WaitEvent
-	closed time.Duration // for how much longer the lock is kept closed, though nobody holds it
+	closed time.Duration // for how much longer the lock stays closed without a holder
 }
 
 // holderInterval is the time between two looks at the holder while a terminal shows it.
@@ -71,9 +71,8 @@ func (v *queueView) event(ctx context.Context, e leasehold.WaitEvent) {
 	v.shown = true
 }
 
-// look asks for the current holder, where the position has changed or the store has named
-// nobody, or for how much longer the lock is closed. It returns neither if the store does
-// not answer.
+// look asks the store for the current holder, or for how much longer the lock is closed if
+// there is no holder. It returns zero values if the store does not answer.
 func (v *queueView) look(ctx context.Context, key string) (driver.Holder, time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, 250*time.Millisecond)
 	defer cancel()
@@ -117,8 +116,8 @@ func heldBy(h driver.Holder) string {
 	return text + " for " + span(age(h.Since))
 }
 
-// draw shows e in a line of the terminal, redrawn every second. It does not write: a terminal
-// that was stopped, or whose connection hangs, takes nothing for as long, and the wait goes on.
+// draw shows e in a line of the terminal, redrawn every second. A goroutine writes the line: a
+// terminal that is stopped, or whose connection hangs, blocks writes but must not block the wait.
 func (v *queueView) draw(e wait) {
 	v.mu.Lock()
 	v.last, v.at = e, time.Now()
@@ -168,8 +167,8 @@ func (v *queueView) redraw() {
 	fmt.Fprintf(v.tty, "\r\x1b[K%s", text)
 }
 
-// end clears the line before the command writes, unless the terminal takes nothing: the lock
-// may be held by now.
+// end clears the line before the command writes. It waits for at most a second if the terminal
+// blocks writes, because the lock may already be held.
 func (v *queueView) end() {
 	if v.stop == nil {
 		return

@@ -124,7 +124,8 @@ func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) 
 	}
 }
 
-// failedRef is the error of a request whose outcome is unknown.
+// failedRef wraps err with the name of the lock, and with ErrUnknown if a try was not answered,
+// so that the outcome is unknown.
 func failedRef(ref driver.Ref, err error, unanswered bool) error {
 	if unanswered {
 		return fmt.Errorf("lock %q: %w: %w", ref.Key, leasehold.ErrUnknown, err)

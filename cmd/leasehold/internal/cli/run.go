@@ -18,7 +18,7 @@ type runFlags struct {
 	command  string
 	grace    duration
 	onLost   string
-	without  string // what happens if the store is not available
+	without  string // --if-unavailable: the action if the store is not available
 	atLeast  duration
 	atMost   duration
 	auditLog auditLog
@@ -56,8 +56,8 @@ func newRun(g *global) *cobra.Command {
 	return cmd
 }
 
-// unprotected reports whether the command is to run although the store, which failed
-// with err, does not let anybody have the lock.
+// unprotected reports whether the command is to run without the lock after the store has
+// failed with err.
 func (f *runFlags) unprotected(err error) bool {
 	return f.without == "run" && codeOf(err) == codeUnavailable
 }
@@ -71,7 +71,7 @@ func (f *runFlags) registerCommand(cmd *cobra.Command) {
 	f.auditLog.register(cmd)
 }
 
-// runCommand checks flags and arguments. It sends nothing to the store.
+// runCommand checks flags and arguments. It does not use the store.
 func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, error) {
 	if len(args) == 0 {
 		return nil, usage("%s takes the name of a lock and a command", cmd.Name())

@@ -44,7 +44,7 @@ func (c *runCommand) run(parent context.Context) error {
 	switch {
 	case err != nil && context.Cause(ctx) == nil && c.runFlags.unprotected(err):
 		err = c.executeUnprotected(watcher, err)
-		client.Close() // it has undone meanwhile what it may have left in the store
+		client.Close() // it has undone a possible acquisition in the background
 		return err
 	case err != nil:
 		watcher.stop()
@@ -161,9 +161,9 @@ func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) err
 
 // notStarted releases the locks of a command that could not be started.
 func notStarted(err error, lease *leaseSet) error {
-	if errors.Is(err, proc.ErrTooLate) { // this process, or the guard, was stopped for so long
+	if errors.Is(err, proc.ErrTooLate) { // this process or the guard was stopped until the lease ended
 		lost := fmt.Errorf("lock %q: %w before the command could begin", lease.main.Key(), leasehold.ErrLost)
-		_ = lease.release(lost) // it has ended, or ends by itself
+		_ = lease.release(lost) // if this fails, the lease expires
 		return &exitError{code: codeLost, lost: true, err: lost}
 	}
 	code := codeInternal

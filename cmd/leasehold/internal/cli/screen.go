@@ -88,8 +88,8 @@ func widths(rows [][]string) []int {
 	return width
 }
 
-// cutTo shortens text in its middle: names begin with what they have in common, and end
-// with what tells them apart.
+// cutTo shortens text in its middle: names often have a common beginning, and differ at the
+// end.
 func cutTo(text string, width int) string {
 	runes := []rune(text)
 	if len(runes) <= width {

@@ -108,7 +108,7 @@ of --allowed-host: a web page can make any other name lead here.
 }
 
 // logger returns a logger to standard error, in text or, with --json, as JSON. It never
-// blocks; flush waits shortly for what is not written yet and ends it.
+// blocks; flush waits a short time for the records that are not yet written, and ends it.
 func (f *serveFlags) logger(w io.Writer) (_ *slog.Logger, flush func(), err error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(f.level)); err != nil {
@@ -128,9 +128,8 @@ func (f *serveFlags) logger(w io.Writer) (_ *slog.Logger, flush func(), err erro
 	return to(q), q.close, nil
 }
 
-// page returns what the page for people can do. Without authentication nobody can say
-// who broke a lease, so that it takes a decision of the operator to offer it to whoever
-// opens the page.
+// page returns the mode of the web page. Without authentication the service cannot record the
+// name of a user who breaks a lease, so that the operator must allow this explicitly.
 func (f *serveFlags) page() (server.PageMode, error) {
 	switch f.ui {
 	case "off":
@@ -155,8 +154,8 @@ type files struct {
 	audit *audit.File
 }
 
-// reload reads all files, or changes nothing: an operator who is told that the old ones count
-// must be able to rely on it.
+// reload reads all files, and enforces them only if all are valid: the message that the old
+// files stay in force must be true for each of them.
 func (f *files) reload() error {
 	var all []func()
 	var errs []error
@@ -357,7 +356,7 @@ func (f *serveFlags) service(opts []server.Option) (*server.Server, error) {
 		if s, err = server.New(store, opts...); err == nil {
 			return s, nil
 		}
-		_ = store.Close() // the first error is the one to report
+		_ = store.Close() // only the first error is reported
 	}
 	if quorum != nil {
 		_ = quorum.Close()
@@ -395,12 +394,12 @@ func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files,
 	return f.end(s, ended, log)
 }
 
-// failed returns the error of a service that ended by itself.
+// failed returns the error of a service that ended without a signal.
 func failed(err error) error {
 	return &exitError{code: codeInternal, err: fmt.Errorf("serve: %w", err)}
 }
 
-// leave serves for --drain-delay after the service says that it is not ready.
+// leave makes the service report that it is not ready, and serves for --drain-delay.
 func (f *serveFlags) leave(s *server.Server, ended <-chan error) error {
 	if f.delay == 0 {
 		return nil

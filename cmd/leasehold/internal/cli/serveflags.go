@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// limitFlags bound what clients can ask for.
+// limitFlags bound the requests of clients.
 type limitFlags struct {
 	body      int64
 	ttl       duration
@@ -57,7 +57,7 @@ func (f *limitFlags) options() []server.Option {
 	return opts
 }
 
-// operationFlags say which command runs under /api/locks.
+// operationFlags define the command that runs under /api/locks.
 type operationFlags struct {
 	length  duration
 	command string
@@ -153,8 +153,8 @@ func (f *operationFlags) follow(ctx context.Context, p *proc.Process, limit func
 	}
 }
 
-// operationEnv is the environment of the command. It does not tell about "leasehold run",
-// since a run in it cannot re-enter.
+// operationEnv returns the environment of the command. It omits the variables of "leasehold
+// run", because a run in the command cannot re-enter.
 func operationEnv(l *leasehold.Lease) []string {
 	return append(passedOn("", false),
 		envKey+"="+l.Key(),

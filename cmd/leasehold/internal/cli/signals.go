@@ -47,7 +47,7 @@ type signalWatcher struct {
 	detached chan struct{}
 	over     chan struct{}
 	done     sync.WaitGroup
-	spared   syscall.Signal // the one that spare has dropped; read after done
+	spared   syscall.Signal // the signal that spare has dropped; read after done
 }
 
 // watchSignals returns a context whose cause becomes a *signalError. A second signal then
@@ -56,7 +56,7 @@ func watchSignals(parent context.Context) (context.Context, *signalWatcher) {
 	ctx, cancel := context.WithCancelCause(parent)
 	s := &signalWatcher{signals: make(chan os.Signal, 64), detached: make(chan struct{}), over: make(chan struct{})}
 	for _, sig := range fatalSignals() {
-		if !signal.Ignored(sig) { // what nohup ignores stays ignored
+		if !signal.Ignored(sig) { // a signal that nohup ignores stays ignored
 			signal.Notify(s.signals, sig)
 		}
 	}
@@ -79,9 +79,9 @@ func (s *signalWatcher) detach() {
 	s.done.Wait()
 }
 
-// spare has one signal do nothing, after the end of the command that had taken signals
-// over: the locks are being released, and would stay until the end of their leases. A
-// second signal has its default action.
+// spare drops one signal after the end of the command, which received the signals before:
+// the locks are being released, and without the release they would stay until their leases
+// expire. A second signal has its default action.
 func (s *signalWatcher) spare() {
 	s.done.Go(func() {
 		for {
@@ -100,10 +100,10 @@ func (s *signalWatcher) spare() {
 	})
 }
 
-// end stops receiving signals after spare. It returns the signal that was dropped, for
-// whoever goes on; 0 for none.
+// end stops receiving signals after spare. It returns the signal that was dropped, or 0, for
+// a caller that continues.
 func (s *signalWatcher) end() syscall.Signal {
-	s.stop() // what comes from now on has its default action
+	s.stop() // later signals have their default action
 	close(s.over)
 	s.done.Wait()
 	for s.spared == 0 && len(s.signals) > 0 {

@@ -12,8 +12,8 @@ import (
 )
 
 // activated returns the sockets on which systemd already listens for this process
-// ($LISTEN_FDS), none if it was started in another way. The variables that announce them
-// are removed, so that a command that the service starts does not take them for its own.
+// ($LISTEN_FDS), or an empty slice if systemd passed no sockets. It removes the variables of
+// systemd, so that a command of the service does not use the sockets.
 func (f *serveFlags) activated(listenGiven bool) ([]net.Listener, error) {
 	found, err := activation.Listeners()
 	if err != nil {
@@ -32,8 +32,8 @@ func (f *serveFlags) activated(listenGiven bool) ([]net.Listener, error) {
 	return found, nil
 }
 
-// exposed returns the addresses that other machines can reach: of the sockets, or the one
-// of --listen without any.
+// exposed returns the addresses that other machines can reach: among the sockets, or, if
+// there are no sockets, the address of --listen.
 func (f *serveFlags) exposed(sockets []net.Listener) (found []string) {
 	if len(sockets) == 0 && !loopback(f.listen) {
 		return []string{"--listen " + f.listen}
@@ -63,8 +63,7 @@ func serveAll(s *server.Server, sockets []net.Listener, all *files) error {
 	return <-ended
 }
 
-// urlOf returns the URL under which a socket is reached. A socket of the file system has
-// none, and is named by its path.
+// urlOf returns the URL of a socket. For a Unix socket it returns the path.
 func urlOf(scheme string, a net.Addr) string {
 	if a.Network() == "unix" {
 		return "unix:" + a.String()
@@ -72,7 +71,7 @@ func urlOf(scheme string, a net.Addr) string {
 	return scheme + "://" + a.String()
 }
 
-// notify tells systemd of a change, if it wants to know ($NOTIFY_SOCKET).
+// notify reports a change of state to systemd, if $NOTIFY_SOCKET is set.
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("systemd could not be told", "state", state, "error", err)

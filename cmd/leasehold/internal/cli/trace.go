@@ -23,8 +23,8 @@ import (
 // lastSpans bounds the export of the last spans.
 const lastSpans = 2 * time.Second
 
-// traces returns the options that export spans as the environment variables of
-// OpenTelemetry say, or none if they are not set. end exports the last spans.
+// traces returns the options that export spans according to the environment variables of
+// OpenTelemetry, or no options if these are not set. end exports the last spans.
 func traces(log *slog.Logger) (opts []server.Option, end func(), err error) {
 	asked, err := spansAsked(os.Getenv)
 	if err != nil {

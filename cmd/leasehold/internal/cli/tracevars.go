@@ -10,8 +10,7 @@ import (
 
 // spansAsked reports whether the standard environment variables ask for spans:
 // OTEL_TRACES_EXPORTER, which is otlp or none, OTEL_SDK_DISABLED, and the endpoint. The
-// error names a variable that the exporter would not understand: the exporter itself
-// would use its default.
+// error names a variable with an invalid value: the exporter itself would use its default.
 func spansAsked(getenv func(string) string) (bool, error) {
 	endpoint := otlpVariable(getenv, "ENDPOINT")
 	switch exporter := getenv("OTEL_TRACES_EXPORTER"); {
@@ -43,8 +42,8 @@ func checkVariables(getenv func(string) string) error {
 	return nil
 }
 
-// otlpVariable returns the variable for traces whose name ends in word, or the one for
-// all signals.
+// otlpVariable returns the variable for traces with the suffix word, or, if that is not set,
+// the variable for all signals.
 func otlpVariable(getenv func(string) string, word string) string {
 	if v := getenv("OTEL_EXPORTER_OTLP_TRACES_" + word); v != "" {
 		return v

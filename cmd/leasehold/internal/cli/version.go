@@ -28,17 +28,17 @@ func newVersion(g *global) *cobra.Command {
 	}
 }
 
-// versionText is what `leasehold version` and `leasehold --version` print.
+// versionText returns the output of `leasehold version` and `leasehold --version`.
 func versionText() string {
 	version, _ := build()
 	return fmt.Sprintf("leasehold %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// release is the version that a release's build sets by the linker's -X. The Go command
-// notes only what it finds out by itself.
+// release is the version that the build of a release sets by the linker's -X. Without it, the
+// binary has only the information that the Go command records.
 var release string
 
-// build tells what the Go command has noted about this binary.
+// build returns the information that the Go command has recorded in this binary.
 func build() (version, revision string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

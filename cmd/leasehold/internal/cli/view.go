@@ -17,7 +17,7 @@ func age(since time.Time) time.Duration {
 	return max(time.Since(since), 0)
 }
 
-// ownerName names a holder or waiter for people.
+// ownerName returns the name of a holder or waiter in messages.
 func ownerName(owner string, foreign bool) string {
 	if foreign {
 		return cmp.Or(printable(owner), "another program")
@@ -25,7 +25,8 @@ func ownerName(owner string, foreign bool) string {
 	return cmp.Or(printable(owner), "others")
 }
 
-// printable is text of another program, which may hold what a terminal would obey.
+// printable replaces control characters in text of another program: a terminal could obey
+// them.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -44,7 +45,7 @@ func printableLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// labelText is all labels in one line. Their values may be any text.
+// labelText returns all labels in one line. Their values may be any text.
 func labelText(labels map[string]string) string {
 	var pairs []string
 	for _, k := range slices.Sorted(maps.Keys(labels)) {

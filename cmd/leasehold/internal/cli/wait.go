@@ -105,7 +105,7 @@ func free(s driver.Snapshot) bool {
 	return len(s.Holders)+len(s.Waiters) == 0 && s.Closed == 0
 }
 
-// timeToFree is the time after which the lock is free if nothing is renewed, or 0 if that
+// timeToFree returns the time after which the lock is free if no lease is renewed, or 0 if that
 // is unknown.
 func timeToFree(s driver.Snapshot) time.Duration {
 	longest := s.Closed
