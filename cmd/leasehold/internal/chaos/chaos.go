@@ -1,11 +1,11 @@
-// Package chaos runs many clients of a store under faults and records what they
-// see, for package
-// [github.com/leasehold-go/leasehold/internal/test/checker] to judge.
+// Package chaos runs many clients of a store under faults and records their
+// observations, for package
+// [github.com/leasehold-go/leasehold/internal/test/checker] to check.
 //
 // A [Crowd] is the clients of one process: contenders that take locks, write to
-// the register that a lock protects, hold, and release. [Work] is a process with
-// a crowd, [Play] the whole: it starts the processes, stops and kills them, does
-// to the store what it is told to, and leaves the file of a history.
+// the register that a lock protects, hold, and release. [Work] runs a process with
+// a crowd. [Game.Play] runs a whole game: it starts the processes, stops and kills them,
+// makes the faults of the store, and writes the file of a history.
 package chaos
 
 import (
@@ -22,33 +22,33 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// Plan says what the contenders of a crowd do.
+// Plan describes the behaviour of the contenders of a crowd.
 type Plan struct {
-	// Contenders is how many there are in the process.
+	// Contenders is their number in the process.
 	Contenders int
-	// TTL is that of their leases.
+	// TTL is the TTL of their leases.
 	TTL time.Duration
-	// Hold is how long a lease is held at most, mostly. Some are held much
-	// longer, over several renewals.
+	// Hold bounds the time for which most leases are held. Some leases are held
+	// much longer, over several renewals.
 	Hold time.Duration
 	// Pause is the mean time between two attempts of one contender.
 	Pause time.Duration
-	// Burst, if above 0, has all contenders come at the same times, so far
-	// apart, instead.
+	// Burst, if above 0, replaces Pause: all contenders begin an attempt at about
+	// the same time, once in every Burst.
 	Burst time.Duration
-	// Keys is how many keys there are of each kind of lock.
+	// Keys is the number of keys for each kind of lock.
 	Keys int
-	// Epoch is how long a key is used before another one takes its place.
+	// Epoch is the time after which a new key replaces a key.
 	Epoch time.Duration
 	// Prefix begins every key.
 	Prefix string
-	// Kinds are the kinds of lock, as often as they are to be drawn.
+	// Kinds are the kinds of lock. A kind that is listed twice is drawn twice as often.
 	Kinds []Kind
-	// Detached has leases outlive the context under which was waited. A lease
-	// that its context ends is released under a lock, which virtual time does
-	// not outwait.
+	// Detached makes leases outlive the context of the wait. The end of that context
+	// would release the lease while a mutex is held, and virtual time stands still
+	// while a goroutine waits for a mutex.
 	Detached bool
-	// Faulty is the part of requests that suffer a fault in the driver.
+	// Faulty is the fraction of requests that get a fault in the driver.
 	Faulty float64
 }
 
@@ -70,7 +70,7 @@ const (
 // places is the limit of every semaphore.
 const places = 3
 
-// Kinds returns the kinds that a store can serve, as often as they are drawn.
+// Kinds returns the kinds that a store can serve, for [Plan.Kinds].
 func Kinds(d driver.Driver) []Kind {
 	kinds := []Kind{Mutex, Mutex, Mutex}
 	if driver.Supports(d, driver.Request{Mode: driver.Shared}) == nil {
@@ -82,8 +82,8 @@ func Kinds(d driver.Driver) []Kind {
 	return kinds
 }
 
-// Register is what a lock protects: it refuses a write with a token smaller
-// than one that it has seen for the key.
+// Register is a resource that locks protect: it refuses a write with a token smaller
+// than an earlier one for the key.
 type Register interface {
 	Write(key, who string, token int64) (accepted bool, err error)
 }
@@ -99,7 +99,7 @@ type Crowd struct {
 	Seed     uint64
 }
 
-// Run contends until ctx ends, and returns when every lease has been given back.
+// Run contends until ctx ends, and returns when every lease has been released.
 func (c *Crowd) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for i := range c.Plan.Contenders {
@@ -113,7 +113,7 @@ func (c *Crowd) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// rest is the time until the next attempt.
+// rest returns the time until the next attempt.
 func (c *Crowd) rest(rnd *rand.Rand) time.Duration {
 	if burst := c.Plan.Burst; burst > 0 {
 		return burst - time.Duration(c.Now())%burst + time.Duration(rnd.Int64N(int64(2*c.Plan.TTL)))
@@ -121,8 +121,7 @@ func (c *Crowd) rest(rnd *rand.Rand) time.Duration {
 	return exponential(rnd, c.Plan.Pause)
 }
 
-// exponential is a random time with the given mean, as between events that know
-// nothing of one another.
+// exponential returns a random time with the given mean, as between independent events.
 func exponential(rnd *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(rnd.ExpFloat64() * float64(mean))
 }
@@ -139,7 +138,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// attempt is one call of Lock or TryLock, and what comes of it.
+// attempt is one call of Lock or TryLock, with its outcome.
 type attempt struct {
 	*Crowd
 	rnd  *rand.Rand
@@ -153,7 +152,7 @@ type attempt struct {
 func (c *Crowd) attempt(ctx context.Context, rnd *rand.Rand, name string) {
 	a := &attempt{Crowd: c, rnd: rnd, name: name}
 	a.plan()
-	if rnd.IntN(20) == 0 { // somebody loses patience, waiting or holding
+	if rnd.IntN(20) == 0 { // a timeout ends the wait or the lease
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(rnd.Int64N(int64(2*c.Plan.TTL))))
 		defer cancel()
@@ -166,7 +165,7 @@ func (c *Crowd) attempt(ctx context.Context, rnd *rand.Rand, name string) {
 	a.hold(ctx, lease)
 }
 
-// enter asks, and has the lease outlive ctx if the plan says so.
+// enter takes the lock. The lease outlives ctx if the plan is Detached.
 func (a *attempt) enter(ctx context.Context) (*leasehold.Lease, error) {
 	if !a.Plan.Detached {
 		lease, err := a.lock(ctx)
@@ -181,7 +180,7 @@ func (a *attempt) enter(ctx context.Context) (*leasehold.Lease, error) {
 	return lease, err
 }
 
-// plan draws what is asked for.
+// plan draws the parameters of the attempt.
 func (a *attempt) plan() {
 	p, rnd := &a.Plan, a.rnd
 	a.kind = p.Kinds[rnd.IntN(len(p.Kinds))]
@@ -223,7 +222,7 @@ func (a *attempt) note(r history.Record) {
 	a.Sink.Add(r)
 }
 
-// lock asks, under the attempt's own name.
+// lock takes the lock with the name of the attempt as the owner.
 func (a *attempt) lock(ctx context.Context) (*leasehold.Lease, error) {
 	opts := []leasehold.Option{
 		leasehold.WithName(a.name), leasehold.WithTTL(a.Plan.TTL), leasehold.WithMaxWait(time.Duration(a.ask.Wait)),
@@ -259,7 +258,7 @@ func (a *attempt) refused(err error) {
 	a.note(r)
 }
 
-// hold believes in the lease for a while.
+// hold keeps the lease for a while, and records whether it is live.
 func (a *attempt) hold(ctx context.Context, lease *leasehold.Lease) {
 	a.note(history.Record{At: a.back, What: history.Got, Lease: lease.ID(), Token: lease.Token(), Live: live(lease)})
 	a.write(lease)
@@ -271,7 +270,7 @@ func (a *attempt) hold(ctx context.Context, lease *leasehold.Lease) {
 		case <-time.After(min(a.Plan.TTL/40, time.Duration(max(end-a.Now(), 0)))):
 		}
 	}
-	a.write(lease) // also when it is lost: the register is there to refuse it
+	a.write(lease) // also after a loss: the register must refuse the write
 	if !a.sighted(lease) {
 		cause := context.Cause(lease.Context())
 		a.note(history.Record{What: history.End, Outcome: outcome(cause), Note: cause.Error()})
@@ -287,8 +286,8 @@ func (a *attempt) hold(ctx context.Context, lease *leasehold.Lease) {
 
 func live(lease *leasehold.Lease) bool { return lease.Context().Err() == nil }
 
-// sighted looks at the lease and notes that it was live. The time is read
-// before the look, so that what is seen was true then.
+// sighted reports whether the lease is live, and records that. It reads the time
+// before the check, so that the lease was live at the recorded time.
 func (a *attempt) sighted(lease *leasehold.Lease) bool {
 	now := a.Now()
 	if !live(lease) {
@@ -298,7 +297,7 @@ func (a *attempt) sighted(lease *leasehold.Lease) bool {
 	return true
 }
 
-// write writes to what the lock protects, if one holder at a time may.
+// write writes to the register, if the lock is exclusive.
 func (a *attempt) write(lease *leasehold.Lease) {
 	if a.Register == nil || a.ask.Mode != history.Exclusive {
 		return
@@ -306,13 +305,13 @@ func (a *attempt) write(lease *leasehold.Lease) {
 	since := a.Now()
 	accepted, err := a.Register.Write(a.ask.Key, a.Proc, lease.Token())
 	if err != nil {
-		return // whoever runs the register has gone
+		return // the process of the register has ended
 	}
 	now := a.Now()
 	a.note(history.Record{At: now, What: history.Write, Since: since, Token: lease.Token(), Accepted: accepted, Live: live(lease)})
 }
 
-// outcome sorts what calls return.
+// outcome returns the class of an error.
 func outcome(err error) string {
 	switch {
 	case err == nil, errors.Is(err, leasehold.ErrReleased):
@@ -333,8 +332,7 @@ func outcome(err error) string {
 	return history.Failed
 }
 
-// goroutines returns the stacks of the goroutines of this program that are not
-// among the first n, in short; empty if there are none.
+// goroutines describes the stacks if they are more than n, and returns "" otherwise.
 func goroutines(stacks []byte, n int) string {
 	all := strings.Split(strings.TrimSpace(string(stacks)), "\n\n")
 	if len(all) <= n {

@@ -58,7 +58,7 @@ func TestClock_P1_StepBackLetsNobodyInEarly(t *testing.T) {
 		clock.Step(-time.Second)
 		entered := hold(t, row.second)
 		if held.Context().Err() == nil {
-			t.Errorf("%s: somebody entered while the lease was live", row.name)
+			t.Errorf("%s: a second client got the lock while the lease was live", row.name)
 		}
 		if entered.Token() <= held.Token() {
 			t.Errorf("%s: token %d after %d", row.name, entered.Token(), held.Token())
@@ -67,7 +67,7 @@ func TestClock_P1_StepBackLetsNobodyInEarly(t *testing.T) {
 }
 
 // TestClock_P2_P4_StepForwardIsToldAndFenced ends a lease early on the server.
-// Whoever held it is told by the next renewal, and writes nothing meanwhile.
+// The next renewal reports the loss, and until then the register refuses writes of the holder.
 func TestClock_P2_P4_StepForwardIsToldAndFenced(t *testing.T) {
 	t.Parallel()
 	a, b, clock := timeless(t)
@@ -87,9 +87,9 @@ func TestClock_P2_P4_StepForwardIsToldAndFenced(t *testing.T) {
 	select {
 	case <-stale.Context().Done():
 	case <-time.After(20 * ttl):
-		t.Fatal("the loss was not told")
+		t.Fatal("the loss was not reported")
 	}
 	if cause := context.Cause(stale.Context()); !errors.Is(cause, leasehold.ErrLost) {
-		t.Errorf("told %v, want ErrLost", cause)
+		t.Errorf("the cause is %v, want ErrLost", cause)
 	}
 }

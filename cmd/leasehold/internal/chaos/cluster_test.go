@@ -18,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestChaos_OnACluster has three primaries with a replica each.
+// TestChaos_OnACluster uses three primaries with one replica each.
 func TestChaos_OnACluster(t *testing.T) {
 	t.Parallel()
 	c := &cluster{redistest.StartCluster(t, 3)}
@@ -35,8 +35,8 @@ func TestChaos_OnACluster(t *testing.T) {
 
 type cluster struct{ *redistest.Cluster }
 
-// pick returns a node of the role. A busy one does not tell its role in time, so it is
-// asked again.
+// pick returns a node of the role. It asks repeatedly, because a busy node may not answer
+// in time.
 func (c *cluster) pick(rnd *rand.Rand, role string) (node *redistest.Server, err error) {
 	err = recovers(func() string {
 		for _, i := range rnd.Perm(len(c.Nodes)) {
@@ -50,7 +50,7 @@ func (c *cluster) pick(rnd *rand.Rand, role string) (node *redistest.Server, err
 }
 
 // heal waits until every primary has a replica that follows it, and all nodes
-// find the cluster healthy.
+// report a healthy cluster.
 func (c *cluster) heal() error {
 	return recovers(func() string {
 		primaries := 0
@@ -90,7 +90,7 @@ func (c *cluster) havoc(forgets string) []chaos.Havoc {
 	}
 	kill := func(rnd *rand.Rand, s *redistest.Server) error {
 		s.Kill()
-		// Longer than it takes the others to follow somebody else.
+		// Longer than a failover takes.
 		time.Sleep(2*time.Second + upTo(rnd, 2*ttl))
 		s.Restart()
 		return nil
@@ -108,9 +108,9 @@ func (c *cluster) havoc(forgets string) []chaos.Havoc {
 	}
 }
 
-// failover has a replica take the place of its primary. It is refused by one that has become
-// a primary just now, and by one whose connection to its primary a stall of either has
-// ended, which takes a moment to come back.
+// failover makes a replica take the place of its primary. It retries, because a node refuses
+// if it has just become a primary, or if a stall has ended its connection to the primary,
+// which takes a moment to recover.
 func (c *cluster) failover(rnd *rand.Rand) error {
 	return recovers(func() string {
 		replica, err := c.pick(rnd, "slave")
@@ -125,7 +125,7 @@ func (c *cluster) failover(rnd *rand.Rand) error {
 }
 
 // moves moves a slot that is in use to another primary, and back a while later.
-// Each way it stops for so long when one key has moved.
+// Each move pauses for halfWay after the first key.
 func (c *cluster) moves(name string, halfWay time.Duration) chaos.Havoc {
 	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
 		p, kinds := plan(), []chaos.Kind{chaos.Mutex, chaos.Mutex, chaos.RW, chaos.Semaphore}
@@ -134,7 +134,7 @@ func (c *cluster) moves(name string, halfWay time.Duration) chaos.Havoc {
 		for range 2 {
 			from, err := c.move(key, home, halfWay)
 			if err != nil {
-				// Somebody was replaced meanwhile, which is noted as a failover.
+				// A failover has replaced a node during the move; failovers records it.
 				if err := errors.Join(c.heal(), c.mend(), c.heal()); err != nil {
 					return err
 				}
@@ -146,7 +146,7 @@ func (c *cluster) moves(name string, halfWay time.Duration) chaos.Havoc {
 	}}
 }
 
-// move moves the slot of a key and returns from where.
+// move moves the slot of a key to a node, and returns the node that had it.
 func (c *cluster) move(key string, to *redistest.Server, halfWay time.Duration) (from *redistest.Server, err error) {
 	m, err := c.Transfer(key, to)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *cluster) move(key string, to *redistest.Server, halfWay time.Duration) 
 	})
 }
 
-// mend brings together what a move that failed has left apart.
+// mend repairs a slot after a failed move.
 func (c *cluster) mend() error {
 	return recovers(func() string {
 		if problem := redisCLI("--cluster", "fix", c.Nodes[0].Addr(), "--cluster-yes"); problem != "" {
@@ -179,7 +179,7 @@ func (c *cluster) mend() error {
 	})
 }
 
-// redisCLI returns what redis-cli complains of.
+// redisCLI runs redis-cli, and returns its output if it fails.
 func redisCLI(args ...string) string {
 	out, err := exec.Command("redis-cli", args...).CombinedOutput()
 	if err != nil {

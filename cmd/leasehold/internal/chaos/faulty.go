@@ -12,12 +12,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// Faults are what happens to requests on their way between a client and its
-// driver, so that no server needs to be touched.
+// Faults describes faults of requests between a client and its driver. They need no
+// change to a server.
 type Faults struct {
-	// Part of the requests suffers one.
+	// Part is the fraction of requests with a fault.
 	Part float64
-	// Delay is the longest by which a request or a reply is late.
+	// Delay bounds the delay of a request or a reply.
 	Delay time.Duration
 	Proc  string
 	Sink  history.Sink
@@ -25,10 +25,10 @@ type Faults struct {
 	Seed  uint64
 }
 
-// errLost is a reply that did not arrive: nobody can know what was done.
+// errLost is the error of a lost request or reply: its outcome is unknown.
 var errLost = errors.New("connection reset")
 
-// Wrap puts faults between a client and its driver.
+// Wrap returns a driver that adds faults to d.
 func Wrap(d driver.Driver, f Faults) driver.Driver {
 	w := &faulty{Driver: d, Faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 1))}
 	if watcher, ok := driver.As[driver.Watcher](d); ok {
@@ -55,7 +55,7 @@ func (f *faulty) Close() error {
 	return f.Driver.Close()
 }
 
-// fault is what happens to one request.
+// fault is the fault of one request.
 type fault struct {
 	name  string
 	since int64
@@ -66,7 +66,7 @@ var requestFaults = []string{
 	"request lost", "reply lost", "request late", "reply late", "request hangs", "reply hangs", "request strays",
 }
 
-// draw decides what happens to a request; its name is empty if nothing does.
+// draw draws the fault of a request; its name is empty if there is no fault.
 func (f *faulty) draw(names []string) fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func (f *faulty) over(what fault) {
 	})
 }
 
-// suffer does what is asked of the store under the fault.
+// suffer makes a request under the fault.
 func (f *faulty) suffer(ctx context.Context, what fault, do func(context.Context) (driver.Reply, error)) (driver.Reply, error) {
 	if what.name == "" {
 		return do(ctx)
@@ -106,7 +106,7 @@ func (f *faulty) suffer(ctx context.Context, what fault, do func(context.Context
 	case "reply hangs":
 		_, _ = do(ctx)
 	case "request strays":
-		// It reaches the store when its sender has given it up.
+		// It reaches the store after the client has given up.
 		f.strays.Go(func() {
 			time.Sleep(what.late)
 			_, _ = do(context.Background())
@@ -125,7 +125,7 @@ func (f *faulty) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	return f.suffer(ctx, f.draw(requestFaults), func(ctx context.Context) (driver.Reply, error) { return f.Driver.Release(ctx, ref) })
 }
 
-// Renew treats a batch as the one request that it is on the wire.
+// Renew draws one fault for the batch, because a batch is one request to the server.
 func (f *faulty) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	what := f.draw(requestFaults)
 	if what.name == "" {

@@ -34,7 +34,7 @@ var (
 	crowds  = flag.Duration("chaos.pause", 150*time.Millisecond, "mean time between two attempts of one contender")
 )
 
-// workEnv makes a process of this binary a crowd.
+// workEnv makes a process of this binary run a crowd.
 const workEnv = "LEASEHOLD_CHAOS_WORK"
 
 func TestMain(m *testing.M) {
@@ -45,15 +45,15 @@ func TestMain(m *testing.M) {
 		end(serve())
 	}
 	flag.Parse()
-	// Stores suffer side by side, since most of the time is waited for; with more of them
-	// two cores are so busy that hardly anybody gets a lock.
+	// The tests run in parallel, because they wait most of the time; with more than five,
+	// two cores are so busy that hardly any contender gets a lock.
 	if err := flag.Set("test.parallel", "5"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// end ends a process that is not the test.
+// end ends a process that does not run the tests.
 func end(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -62,7 +62,7 @@ func end(err error) {
 	os.Exit(0)
 }
 
-// viaGoRedis before a URL opens the store with the other client library.
+// viaGoRedis is a prefix of URLs. It opens the store with go-redis instead of rueidis.
 const viaGoRedis = "go-redis+"
 
 // open opens a store by its URL.
@@ -75,7 +75,7 @@ func open(rawURL string) (driver.Driver, error) {
 	return stores.Open(rawURL)
 }
 
-// openers open what has no URL of its own, by what stands before it.
+// openers open the stores for which there is no URL, by a prefix.
 var openers = map[string]func(rest string) (driver.Driver, error){viaGoRedis: openGoRedis}
 
 func openGoRedis(rest string) (driver.Driver, error) {
@@ -90,7 +90,7 @@ func openGoRedis(rest string) (driver.Driver, error) {
 	return &owner{d, client}, nil
 }
 
-// owner is a driver that was made for its client.
+// owner is a driver that closes its client.
 type owner struct {
 	*redisdriver.Driver
 	client redis.UniversalClient
@@ -113,24 +113,24 @@ func goRedis(rawURL string) (redis.UniversalClient, error) {
 	return redis.NewClient(o), nil
 }
 
-// tryTimeout bounds one try of a driver, so that a lost reply costs no more.
+// tryTimeout bounds one try of a driver, and so the delay that a lost reply causes.
 const tryTimeout = 300 * time.Millisecond
 
-// ttl is that of the leases under test.
+// ttl is the TTL of the leases under test.
 const ttl = 1500 * time.Millisecond
 
-// arena is a store with what can be done to it.
+// arena is a store with its possible faults.
 type arena struct {
 	label  string
 	stores []string
-	look   string // URL past whatever stands before the store; the first of stores by default
+	look   string // URL without proxies; the first of stores by default
 	rules  history.Rules
 	havoc  []chaos.Havoc
-	// observe tells what happens to the store of itself.
+	// observe records faults of the store that the game has not made.
 	observe func(ctx context.Context, note func(history.Record))
 }
 
-// plan is what the crowds do.
+// plan returns the plan of the crowds.
 func plan() chaos.Plan {
 	return chaos.Plan{
 		Contenders: 5, TTL: ttl, Hold: 20 * time.Millisecond, Pause: *crowds, Keys: 3, Epoch: 20 * time.Second,
@@ -138,10 +138,10 @@ func plan() chaos.Plan {
 	}
 }
 
-// queue are the rules of a store that mints tokens and keeps a queue.
+// queue has the rules of a store that mints tokens and keeps a queue.
 var queue = history.Rules{Tokens: true, Queue: true, Prompt: int64(8 * time.Second)}
 
-// suffer plays a game in the arena and holds its history against the promises.
+// suffer plays a game in the arena and checks its history against the promises.
 func suffer(t *testing.T, a arena) {
 	t.Helper()
 	g := &chaos.Game{
@@ -195,6 +195,6 @@ func judge(t *testing.T, g *chaos.Game, path string) {
 		t.Errorf("%d violations; play again with -chaos.seed=%d", len(v.Violations), g.Seed)
 	}
 	if v.Grants < 10 || len(v.Faults) < 3 { // also on a busy machine
-		t.Errorf("too little happened")
+		t.Errorf("too few grants or faults")
 	}
 }

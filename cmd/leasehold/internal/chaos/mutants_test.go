@@ -14,25 +14,24 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/checker"
 )
 
-// The checker is checked: drivers that are broken on purpose, in the ways in
-// which lock libraries have been, each of which a few simulated hours must
-// betray.
+// These tests check the checker: they use drivers with deliberate bugs that lock libraries
+// have had. The checker must find each of them within a few simulated hours.
 
-// mutant is a way to be broken. Each rule of the checker has one that violates it; the
-// checker's own tests have the rest.
+// mutant is a bug of a driver. The rules without a mutant here are covered by the checker's
+// own tests.
 type mutant struct {
 	name string
-	// wants are the rules of which one at least must be found violated.
+	// wants lists rules. The checker must report a violation of one of them.
 	wants []string
-	// tune makes the world one in which it matters.
+	// tune changes the world so that the bug has an effect.
 	tune func(w *world)
-	// breaks returns the broken form of a driver, behind the faults.
+	// breaks returns a driver with the bug. The faults are added outside it.
 	breaks func(w *world, d driver.Driver) driver.Driver
 }
 
-// tries bounds the worlds that a mutant is played in. Nearly every world betrays most of
-// them, but the one that hides best only 18 of 40: twelve would miss it once in a thousand
-// runs.
+// tries bounds the number of worlds for each mutant. Most mutants are found in nearly every
+// world, but the most hidden one only in 18 of 40: twelve worlds would miss it once in a
+// thousand runs.
 const tries = 60
 
 func TestMutants_AreCaught(t *testing.T) {
@@ -67,7 +66,7 @@ func (m mutant) world(seed uint64) *world {
 	return w
 }
 
-// broken is a driver of which some verbs are replaced.
+// broken is a driver with some methods replaced.
 type broken struct {
 	driver.Driver
 	acquire func(context.Context, driver.Request) (driver.Reply, error)
@@ -108,7 +107,7 @@ func one(ctx context.Context, d driver.Driver, ref driver.Ref) (reply driver.Rep
 	return reply, err
 }
 
-// with gives a broken driver the ears of the sound one.
+// with adds the Watcher of the sound driver to a broken one.
 func with(b *broken) driver.Driver {
 	if w, ok := b.Driver.(driver.Watcher); ok {
 		return struct {
@@ -188,7 +187,7 @@ var mutants = []mutant{
 	},
 }
 
-// flushed is a store that starts its tokens again from 1 with every hour.
+// flushed is a store that restarts its tokens every 20 minutes.
 type flushed struct {
 	*memdriver.Driver
 	w *world

@@ -21,14 +21,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// Game is a store, the clients that contend in it, and what is done to both.
+// Game is a store, the clients that contend in it, and the faults of both.
 type Game struct {
 	// Command returns a process that calls [Work].
 	Command func() *exec.Cmd
-	// Dir is where the history is left.
+	// Dir is the directory of the history.
 	Dir string
-	// Stores are the URLs that the processes use in turn, all of one store,
-	// which Label names.
+	// Stores are URLs of one store, which Label names. The processes use them in turn.
 	Stores    []string
 	Label     string
 	Rules     history.Rules
@@ -36,17 +35,17 @@ type Game struct {
 	Processes int
 	Lasting   time.Duration
 	// Calm is the mean time between two faults of one kind of victim in a
-	// storm. Storms alternate with lulls, in which what only undisturbed
-	// clients are promised can be judged.
+	// storm. Storms alternate with lulls, in which the checker can check the
+	// promises for undisturbed clients.
 	Calm time.Duration
 	Seed uint64
-	// Havoc is what can be done to the store.
+	// Havoc lists the faults of the store.
 	Havoc []Havoc
-	// Observe tells, until ctx ends, what happens to the store of itself.
+	// Observe records faults of the store that the game has not made, until ctx ends.
 	Observe func(ctx context.Context, note func(history.Record))
-	// Spared leaves the processes alone.
+	// Spared turns off the faults of the processes.
 	Spared bool
-	// Look opens the store to see what was left in it.
+	// Look opens the store at the end, to look for records that are left.
 	Look func() (driver.Driver, error)
 	Log  func(format string, args ...any)
 }
@@ -54,16 +53,16 @@ type Game struct {
 // Havoc is a fault of the store or of the network.
 type Havoc struct {
 	Name string
-	// Forgets is what it does to the memory of the store.
+	// Forgets is the kind of data that the store loses.
 	Forgets string
-	// Weight is how often it is drawn; 0 counts as 1.
+	// Weight is its relative frequency; 0 counts as 1.
 	Weight int
 	// Do makes the fault and heals it before it returns.
 	Do func(rnd *rand.Rand) error
 }
 
-// Play runs the game and returns the path of its history. An error says that
-// the game could not be played, or that a process did not end.
+// Play runs the game and returns the path of its history. It returns an error if
+// the game could not be played, or if a process did not end.
 func (g *Game) Play(ctx context.Context) (string, error) {
 	path := filepath.Join(g.Dir, "history.jsonl")
 	if err := history.Create(path, history.Header{Store: g.Label, Seed: g.Seed, Rules: g.Rules}); err != nil {
@@ -103,8 +102,8 @@ type process struct {
 	stdin io.WriteCloser
 	said  bytes.Buffer
 	done  chan struct{}
-	err   error // valid when done
-	// killed is set before it is killed on purpose.
+	err   error // valid after done is closed
+	// killed is set before the game kills it.
 	killed bool
 }
 
@@ -116,8 +115,8 @@ func (p *play) run(ctx context.Context) error {
 		}
 		p.procs = append(p.procs, proc)
 	}
-	// What happens by itself is noted until the last process has gone, which is while
-	// leases are given back and the last fault is healed.
+	// Stalls and spontaneous faults of the store are recorded until the last process has
+	// ended, also while leases are released and the last fault is healed.
 	watching, enough := context.WithCancel(ctx)
 	defer enough()
 	var watch sync.WaitGroup
@@ -142,7 +141,7 @@ func (p *play) run(ctx context.Context) error {
 	return errors.Join(err, errors.Join(p.errs...))
 }
 
-// report says from time to time that the game goes on.
+// report logs the progress of the game every minute.
 func (p *play) report(ctx context.Context) {
 	for pause(ctx, time.Minute) {
 		p.Log("%s: %v of %v", p.Label, time.Since(p.started).Round(time.Second), p.Lasting)
@@ -196,11 +195,11 @@ func (p *play) weather(ctx context.Context, rnd *rand.Rand) bool {
 	return pause(ctx, exponential(rnd, p.Calm))
 }
 
-// farewell bounds how long a process may take to end: what it waits for is
-// cancelled, and what it holds is released.
+// farewell bounds the time in which a process must end. It cancels its waits and
+// releases its leases.
 const farewell = 90 * time.Second
 
-// dismiss has every process end, and looks how it does.
+// dismiss ends every process, and returns the errors of those ends.
 func (p *play) dismiss() error {
 	var errs []error
 	for _, proc := range p.procs {
@@ -210,7 +209,7 @@ func (p *play) dismiss() error {
 		select {
 		case <-proc.done:
 		case <-time.After(farewell):
-			// It tells where it hangs.
+			// QUIT makes it print its stacks.
 			_ = proc.cmd.Process.Signal(syscall.SIGQUIT)
 			<-proc.done
 			errs = append(errs, fmt.Errorf("%s did not end in %v", proc.name, farewell))
@@ -231,7 +230,7 @@ func (p *play) harass(ctx context.Context, rnd *rand.Rand) {
 		note := "stop a client"
 		switch rnd.IntN(2) {
 		case 0:
-			// Shorter than a lease, or longer.
+			// The pause may be shorter or longer than a lease.
 			_ = proc.cmd.Process.Signal(syscall.SIGSTOP)
 			pause(ctx, time.Duration(rnd.Int64N(int64(2*p.Plan.TTL))))
 			_ = proc.cmd.Process.Signal(syscall.SIGCONT)
@@ -264,7 +263,7 @@ func (p *play) victim(rnd *rand.Rand) int {
 	return i
 }
 
-// wreak does to the store what can be done to it, until ctx ends.
+// wreak makes faults of the store until ctx ends.
 func (p *play) wreak(ctx context.Context, rnd *rand.Rand) {
 	var urn []Havoc
 	for _, h := range p.Havoc {
@@ -284,10 +283,11 @@ func (p *play) wreak(ctx context.Context, rnd *rand.Rand) {
 	}
 }
 
-// lifetime bounds how long what the dead have left may be in the store.
+// lifetime bounds how long locks of killed processes may stay in the store.
 const lifetime = 90 * time.Second
 
-// look waits for what the dead have left to end, and notes what does not.
+// look waits until the locks of killed processes have ended, and records the locks that
+// are left.
 func (p *play) look(ctx context.Context) error {
 	d, err := p.Look()
 	if err != nil {

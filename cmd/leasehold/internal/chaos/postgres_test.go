@@ -18,9 +18,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// TestChaos_OnPostgres has a server that remembers what it has acknowledged, whose
-// sessions are killed and cancelled, and which is frozen and restarted: exclusion holds,
-// without excuse.
+// TestChaos_OnPostgres uses a server that keeps all acknowledged changes. Sessions are killed,
+// statements are cancelled, and the server is stopped and restarted: exclusion must hold
+// without exception.
 func TestChaos_OnPostgres(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t, "synchronous_commit=on")
@@ -33,8 +33,8 @@ func TestChaos_OnPostgres(t *testing.T) {
 	})
 }
 
-// commits tells when a server took long to write a change down, of itself: a hand-over
-// that is not confirmed within its window costs a process its places in a queue.
+// commits records slow commits of a server that no fault of the game has caused: if a
+// hand-over is not confirmed within its window, a process loses its places in a queue.
 func commits(server *postgrestest.Server) func(context.Context, func(history.Record)) {
 	const change = `SELECT pg_logical_emit_message(true, '', '')` // in the log, and in no table
 	var conn *pgx.Conn
@@ -58,8 +58,8 @@ func commits(server *postgrestest.Server) func(context.Context, func(history.Rec
 	}
 }
 
-// TestChaos_OnPostgresThatForgets has one whose table is emptied, which breaks what
-// exclusion assumes: tokens must rise, and losses be told.
+// TestChaos_OnPostgresThatForgets uses a server whose table is emptied, so that exclusion
+// cannot hold: tokens must still rise, and losses must be reported.
 func TestChaos_OnPostgresThatForgets(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)
@@ -112,8 +112,8 @@ func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestes
 	}
 }
 
-// sqlHavoc makes a fault of a statement. While the server is away there is none, and none
-// of a table before somebody has created it.
+// sqlHavoc makes a fault from a statement. It ignores the error of a table that does not exist
+// yet.
 func sqlHavoc(server *postgrestest.Server, name, sql string) chaos.Havoc {
 	return chaos.Havoc{Name: name, Do: func(*rand.Rand) error {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

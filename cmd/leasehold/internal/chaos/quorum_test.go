@@ -18,13 +18,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
-// ofQuorum before the URLs of nodes makes one store of them.
+// ofQuorum is the prefix of the URLs of nodes that form one store.
 const ofQuorum = "quorum:"
 
 func init() { openers[ofQuorum] = openQuorum }
 
-// openQuorum opens the quorum of the nodes. A node that lost its data is kept
-// out for a little longer than the leases under test last.
+// openQuorum opens the quorum of the nodes. A node that lost its data does not vote
+// for a little longer than the TTL of the leases under test.
 func openQuorum(urls string) (driver.Driver, error) {
 	var nodes []driver.Driver
 	for rawURL := range strings.SplitSeq(urls, ",") {
@@ -37,8 +37,8 @@ func openQuorum(urls string) (driver.Driver, error) {
 	return quorumdriver.New(nodes, quorumdriver.WithMaxTTL(2*ttl), quorumdriver.WithMaxSkew(0))
 }
 
-// TestChaos_OnAQuorum has five servers of which two at a time suffer, and of
-// which one at a time loses its data: exclusion holds, without excuse.
+// TestChaos_OnAQuorum uses five servers. Two at a time have faults, and one at a
+// time loses its data: exclusion must hold without exception.
 func TestChaos_OnAQuorum(t *testing.T) {
 	t.Parallel()
 	q := new(quorum)

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Memory is a register in this process. It is what a resource does that is
-// fenced: a write with a token smaller than one it has seen is refused.
+// Memory is a register in this process. It checks fencing tokens: it refuses a write
+// with a token smaller than an earlier one.
 type Memory struct {
 	mu   sync.Mutex
 	seen map[string]int64
@@ -32,7 +32,7 @@ func (m *Memory) Write(key, who string, token int64) (bool, error) {
 	return true, nil
 }
 
-// Last returns who wrote last: most likely it holds a lock at this moment.
+// Last returns the name of the last writer, which most likely holds a lock now.
 func (m *Memory) Last() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,13 +15,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestChaos_OnASentinel has a primary and a replica that lags: a failover may
-// lose what the primary had acknowledged, so that exclusion is excused around
-// it. Nothing else is, and tokens rise.
+// TestChaos_OnASentinel uses a primary and a replica that lags: a failover may
+// lose acknowledged changes, so that exclusion may fail around it. All other promises must
+// hold, and tokens must rise.
 func TestChaos_OnASentinel(t *testing.T) {
 	t.Parallel()
 	s := &watched{redistest.StartSentinel(t)}
-	// A busy machine alone is no reason for a failover, or seldom.
+	// With this limit, a busy machine alone seldom causes a failover.
 	if err := tell(s.set.Sentinel, "SENTINEL", "SET", redistest.PrimaryName, "down-after-milliseconds", "1500"); err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +36,8 @@ func TestChaos_OnASentinel(t *testing.T) {
 	})
 }
 
-// failovers tells of every change of roles, also of those that a busy machine
-// has caused: from before it can have begun until all is well again.
+// failovers records every change of roles, also if a busy machine has caused it. The record
+// begins before the earliest possible start of the change and ends when all nodes are healthy.
 func failovers(servers []*redistest.Server, heal func() error) func(context.Context, func(history.Record)) {
 	const before = 6 * time.Second
 	return func(ctx context.Context, note func(history.Record)) {
@@ -53,7 +53,7 @@ func failovers(servers []*redistest.Server, heal func() error) func(context.Cont
 			}
 			if changed {
 				since := history.Now() - int64(before)
-				_ = heal() // what is wrong with it is told by the next fault
+				_ = heal() // the next fault reports its error
 				note(history.Record{At: history.Now(), Since: since, What: history.Fault, Note: "failover seen", Forgets: history.ForgetsSome})
 			}
 			select {
@@ -64,10 +64,10 @@ func failovers(servers []*redistest.Server, heal func() error) func(context.Cont
 	}
 }
 
-// watched is a primary and a replica that change places.
+// watched is a primary and a replica that change roles.
 type watched struct{ set *redistest.Sentinel }
 
-// roles returns who is the primary now, and who is not.
+// roles returns the present primary and replica.
 func (w *watched) roles() (primary, replica *redistest.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -92,7 +92,7 @@ func (w *watched) heal() error {
 	})
 }
 
-// recovers waits until nothing is wrong any more.
+// recovers waits until wrong returns no problem.
 func recovers(wrong func() string) error {
 	const within = 90 * time.Second
 	problem := ""
@@ -104,7 +104,8 @@ func recovers(wrong func() string) error {
 	return fmt.Errorf("not healthy after %v: %s", within, problem)
 }
 
-// replication returns the fields of that section, none if the server is silent.
+// replication returns the fields of section "replication" of INFO, or an empty map if the
+// server does not answer.
 func replication(s *redistest.Server) map[string]string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -118,8 +119,8 @@ func replication(s *redistest.Server) map[string]string {
 	return fields
 }
 
-// havoc is what the three servers suffer. forgets is what a failover does to
-// what was acknowledged.
+// havoc returns the faults of the three servers. forgets is the kind of data that a failover
+// loses.
 func (w *watched) havoc(forgets string) []chaos.Havoc {
 	primary := func(name, forgets string, do func(rnd *rand.Rand, primary *redistest.Server) error) chaos.Havoc {
 		return chaos.Havoc{Name: name, Forgets: forgets, Do: func(rnd *rand.Rand) error {
@@ -130,9 +131,9 @@ func (w *watched) havoc(forgets string) []chaos.Havoc {
 			return w.heal()
 		}}
 	}
-	// kill waits for a failover, but not for ever: a sentinel that was stopped, or
-	// starved, trusts nobody for half a minute, and then no replica that has been
-	// without its primary for as long. Then the primary comes back itself, empty.
+	// kill waits for a failover for a limited time: a sentinel that was stopped or starved
+	// starts no failover for half a minute, and then rejects a replica that has been
+	// disconnected for that long. In that case the primary restarts, without data.
 	kill := func(_ *rand.Rand, s *redistest.Server) error {
 		s.Kill()
 		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -144,7 +145,7 @@ func (w *watched) havoc(forgets string) []chaos.Havoc {
 		return nil
 	}
 	failover := func(*rand.Rand, *redistest.Server) error {
-		// Refused while another one is on its way, or too soon after it.
+		// The sentinel refuses during another failover, and shortly after it.
 		_ = tell(w.set.Sentinel, "SENTINEL", "FAILOVER", redistest.PrimaryName)
 		time.Sleep(ttl)
 		return nil

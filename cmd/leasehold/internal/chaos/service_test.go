@@ -19,8 +19,8 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// serveEnv makes a process of this binary a service: of the store that it
-// names, at the address in listenEnv.
+// serveEnv makes a process of this binary a service. It names the store; listenEnv has the
+// address.
 const (
 	serveEnv  = "LEASEHOLD_CHAOS_SERVE"
 	listenEnv = "LEASEHOLD_CHAOS_LISTEN"
@@ -42,8 +42,8 @@ func serve() error {
 	return http.Serve(l, handler) //nolint:gosec // it is killed, not drained
 }
 
-// TestChaos_OnTheService has the HTTP service die and hang, and the server
-// behind it and the way between them suffer.
+// TestChaos_OnTheService kills and stops the HTTP service, and adds faults to the server
+// behind it and to the network between them.
 func TestChaos_OnTheService(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")

@@ -20,8 +20,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// Simulated worlds: crowds over the memory store in virtual time, with the
-// faults of package chaos between every client and the store, and clients that
+// These tests simulate worlds: crowds use the memory store in virtual time, with the
+// faults of package chaos between every client and the store, and clients
 // die. A month passes in seconds.
 
 // world is one simulation.
@@ -43,7 +43,7 @@ type world struct {
 	records []history.Record
 }
 
-// newWorld draws a world.
+// newWorld returns a random world.
 func newWorld(seed uint64) *world {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	some := func(least, most time.Duration) time.Duration {
@@ -61,7 +61,7 @@ func newWorld(seed uint64) *world {
 	}
 }
 
-// now is the world's clock; a history's times are above zero.
+// now returns the world's time; the times of a history are above zero.
 func (w *world) now() int64 { return int64(time.Since(w.start)) + 1 }
 
 // Add implements [history.Sink].
@@ -71,7 +71,7 @@ func (w *world) Add(r history.Record) {
 	w.records = append(w.records, r)
 }
 
-// run plays the world to its end and judges it.
+// run plays the world to its end and checks its history.
 func (w *world) run(t *testing.T) *checker.Verdict {
 	synctest.Test(t, func(t *testing.T) {
 		w.store, w.start = memdriver.New(), time.Now()
@@ -88,7 +88,7 @@ func (w *world) run(t *testing.T) *checker.Verdict {
 			})
 		}
 		wg.Wait()
-		// What the dead have left ends by itself.
+		// The leases and tickets of dead clients expire.
 		time.Sleep(2*w.plan.TTL + time.Minute)
 		keys, _, err := w.store.List(context.Background(), "", "")
 		if err != nil {
@@ -102,7 +102,7 @@ func (w *world) run(t *testing.T) *checker.Verdict {
 	})
 }
 
-// dump keeps the history of the world, if histories are to be kept.
+// dump writes the history of the world to the directory of -chaos.dir, if that is set.
 func (w *world) dump(t *testing.T) {
 	t.Helper()
 	if *keep == "" {
@@ -123,7 +123,7 @@ func (w *world) dump(t *testing.T) {
 	t.Log(path)
 }
 
-// generation is the life of one process: it dies, or ends with the world.
+// generation runs one process until it dies or the world ends.
 func (w *world) generation(ctx context.Context, t *testing.T, rnd *rand.Rand, register chaos.Register, name string) {
 	m := &mortal{world: w, name: name}
 	d := chaos.Wrap(m.wrap(w.open(w)), chaos.Faults{
@@ -149,8 +149,8 @@ func (w *world) generation(ctx context.Context, t *testing.T, rnd *rand.Rand, re
 	m.Add(history.Record{At: w.now(), Proc: name, What: history.Bye})
 }
 
-// mortal stands between the client of a process and its store, and takes what
-// it says about itself, until it dies.
+// mortal connects the client of a process to its store, and receives the records of the
+// process. After the death it passes on neither requests nor records.
 type mortal struct {
 	world *world
 	name  string
@@ -190,7 +190,7 @@ func (m *mortal) wrap(d driver.Driver) driver.Driver {
 	return l
 }
 
-// living is a driver through which nothing passes after the death.
+// living is a driver that refuses all requests after the death.
 type living struct {
 	driver.Driver
 	*mortal
@@ -237,7 +237,7 @@ func (l *listening) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	})
 }
 
-// worlds make a month.
+// worlds is the number of worlds that make a month.
 const worlds = 62
 
 func TestSimulation_AMonthOfFaultsBreaksNothing(t *testing.T) {

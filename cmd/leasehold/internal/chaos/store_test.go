@@ -23,40 +23,40 @@ func TestChaos_OnADirectory(t *testing.T) {
 	suffer(t, arena{label: "directory", stores: []string{"file://" + t.TempDir()}, rules: queue})
 }
 
-// TestChaos_OnOneServer has a server that remembers over a restart, and whose
-// clock is stepped back and slewed: exclusion holds, without excuse.
+// TestChaos_OnOneServer uses a server that keeps its data over a restart, and whose
+// clock is stepped back and slewed: exclusion must hold without exception.
 func TestChaos_OnOneServer(t *testing.T) {
 	t.Parallel()
 	server, clock := startLasting(t)
 	sufferBehindProxy(t, "one Redis server", server, append(clockHavoc(clock), restart(server)))
 }
 
-// TestChaos_OnAServerWhoseClockLeaps has one whose clock is also stepped
-// forward, which ends leases early: nothing but exclusion, and what rests on it,
-// is excused, and that only around the step.
+// TestChaos_OnAServerWhoseClockLeaps uses a server whose clock is also stepped
+// forward, which ends leases early: only exclusion, and promises that depend on it,
+// may fail, and only around the step.
 func TestChaos_OnAServerWhoseClockLeaps(t *testing.T) {
 	t.Parallel()
 	server, clock := startLasting(t)
 	sufferBehindProxy(t, "one Redis server whose clock leaps", server, append(slices.Concat(clockHavoc(clock), leaps(clock)), restart(server)))
 }
 
-// TestChaos_OnAServerThatForgets has one that is emptied and restarted empty,
-// which breaks what exclusion assumes: tokens must rise, and losses be told.
+// TestChaos_OnAServerThatForgets uses a server that is emptied and restarted empty, so that
+// exclusion cannot hold: tokens must still rise, and losses must be reported.
 func TestChaos_OnAServerThatForgets(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "yes")
 	sufferBehindProxy(t, "one Redis server that forgets", server, []chaos.Havoc{rollback(server), forget(server), flush(server)})
 }
 
-// startLasting starts a server that has written whatever it answers. Every
-// second is not enough: while the disk is slow it would answer before.
+// startLasting starts a server that writes changes to the disk before it answers. Writing
+// every second is not enough: while the disk is slow, answers would precede the writes.
 func startLasting(t *testing.T) (*redistest.Server, *redistest.Clock) {
 	t.Helper()
 	return redistest.StartWithClock(t, "--appendonly", "yes", "--appendfsync", "always")
 }
 
-// sufferBehindProxy has both client libraries reach one server through one network, which
-// fails too.
+// sufferBehindProxy makes both client libraries use one server through one proxy, which
+// adds faults of the network.
 func sufferBehindProxy(t *testing.T, label string, server *redistest.Server, havoc []chaos.Havoc) {
 	t.Helper()
 	proxy := respproxy.Start(t, server.Addr())
@@ -66,15 +66,15 @@ func sufferBehindProxy(t *testing.T, label string, server *redistest.Server, hav
 	})
 }
 
-// waits tells when a server kept its clients waiting of itself, as it does while its disk is
-// slow: it answers nobody before what it has done is written, and a confirmation that lies
-// there meanwhile comes too late.
+// waits records slow answers of a server that no fault of the game has caused. They happen
+// while its disk is slow: it answers only after its write, so that a confirmation of a
+// hand-over may be too late.
 func waits(s *redistest.Server) func(context.Context, func(history.Record)) {
 	return slow(func(ctx context.Context) { _ = s.Client().Ping(ctx) })
 }
 
-// slow tells when a question took too long. That it comes back is all: what makes it fail
-// is a fault of its own.
+// slow records when ask took too long. It ignores errors: a fault that causes them is recorded
+// separately.
 func slow(ask func(context.Context)) func(context.Context, func(history.Record)) {
 	const beat, tooLong = 50 * time.Millisecond, 200 * time.Millisecond
 	return func(ctx context.Context, note func(history.Record)) {
@@ -96,13 +96,13 @@ func throughProxy(p *respproxy.Proxy) string {
 	return "redis://" + p.Addr() + "?timeout=" + tryTimeout.String()
 }
 
-// upTo is a random time, not too short to be felt.
+// upTo returns a random time that is long enough to have an effect.
 func upTo(rnd *rand.Rand, d time.Duration) time.Duration {
 	return d/20 + time.Duration(rnd.Int64N(int64(d)))
 }
 
-// lasts makes a fault that is healed after a time that is shorter than a lease,
-// or longer.
+// lasts makes a fault that is healed after a random time, which may be shorter or longer
+// than a lease.
 func lasts(name string, begin, end func()) chaos.Havoc {
 	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
 		begin()
@@ -112,7 +112,7 @@ func lasts(name string, begin, end func()) chaos.Havoc {
 	}}
 }
 
-// command makes a fault of a command to the server.
+// command makes a fault from a command to the server.
 func command(name string, s *redistest.Server, args ...any) chaos.Havoc {
 	return chaos.Havoc{Name: name, Do: func(*rand.Rand) error { return tell(s, args...) }}
 }
@@ -123,7 +123,7 @@ func tell(s *redistest.Server, args ...any) error {
 	return s.Client().Do(ctx, args...).Err()
 }
 
-// serverHavoc is what a server that keeps its data can suffer.
+// serverHavoc returns the faults of a server that keeps its data.
 func serverHavoc(s *redistest.Server) []chaos.Havoc {
 	pause := func(rnd *rand.Rand) error {
 		d := upTo(rnd, 2*ttl)
@@ -169,7 +169,7 @@ func forget(s *redistest.Server) chaos.Havoc {
 	}}
 }
 
-// wipe removes what a server has written.
+// wipe removes the files of a server.
 func wipe(s *redistest.Server) error {
 	return errors.Join(os.RemoveAll(filepath.Join(s.Dir(), "appendonlydir")), os.RemoveAll(filepath.Join(s.Dir(), "dump.rdb")))
 }
@@ -180,22 +180,22 @@ func flush(s *redistest.Server) chaos.Havoc {
 	return h
 }
 
-// maxStep is by how much a clock is stepped at most.
+// maxStep bounds the step of a clock.
 const maxStep = 2 * ttl
 
-// clockHavoc is what a server's clock may do without an excuse for anything: it
-// is stepped back, so that leases last longer, or its rate changes by less than
+// clockHavoc returns the faults of a clock that must break no promise: the clock is
+// stepped back, so that leases last longer, or its rate changes by less than
 // the drift factor.
 func clockHavoc(c *redistest.Clock) []chaos.Havoc {
 	back := chaos.Havoc{Name: "clock stepped back", Weight: 3, Do: func(rnd *rand.Rand) error {
 		c.Step(-upTo(rnd, maxStep))
 		return nil
 	}}
-	// 0.8 % of the 1 % that are the default.
+	// 0.8 % is less than the default drift factor of 1 %.
 	return []chaos.Havoc{back, runs("clock slow", c, -0.5), runs("clock slewed forward", c, 0.008), runs("clock slewed back", c, -0.008)}
 }
 
-// leaps is what makes time pass on the server that has not passed elsewhere.
+// leaps returns the faults that make the clock of the server gain time.
 func leaps(c *redistest.Clock) []chaos.Havoc {
 	step := chaos.Havoc{Name: "clock stepped forward", Do: func(rnd *rand.Rand) error {
 		c.Step(upTo(rnd, maxStep))
@@ -215,8 +215,8 @@ func leaps(c *redistest.Clock) []chaos.Havoc {
 	return havoc
 }
 
-// runs has a clock gain so many seconds in a second, for a while. It gains less
-// if the machine is busy, never more.
+// runs makes a clock gain the given seconds per second, for a while. It gains less
+// if the machine is busy, but never more.
 func runs(name string, c *redistest.Clock, gain float64) chaos.Havoc {
 	const tick = 10 * time.Millisecond
 	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
@@ -228,7 +228,7 @@ func runs(name string, c *redistest.Clock, gain float64) chaos.Havoc {
 	}}
 }
 
-// stopFor stops a server for a time that is shorter than a lease, or longer.
+// stopFor stops a server for a random time, which may be shorter or longer than a lease.
 func stopFor(rnd *rand.Rand, s *redistest.Server) error {
 	s.Stop()
 	time.Sleep(upTo(rnd, 2*ttl))
@@ -236,15 +236,15 @@ func stopFor(rnd *rand.Rand, s *redistest.Server) error {
 	return nil
 }
 
-// asks makes a command to a server a fault of it.
+// asks makes a fault from a command, for any server.
 func asks(args ...any) func(*rand.Rand, *redistest.Server) error {
 	return func(_ *rand.Rand, s *redistest.Server) error { return tell(s, args...) }
 }
 
-// proxyHavoc is what networks do.
+// proxyHavoc returns the faults of a network.
 func proxyHavoc(p *respproxy.Proxy) []chaos.Havoc {
 	script := respproxy.Command("EVALSHA")
-	// some makes a fault of the next requests, and gives it a while to happen.
+	// some makes a fault of the next requests, and waits for a while until it happens.
 	some := func(name string, action func(time.Duration) respproxy.Action) chaos.Havoc {
 		return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
 			rule := p.Add(action(upTo(rnd, ttl)), 1+rnd.IntN(6), script)
@@ -257,13 +257,13 @@ func proxyHavoc(p *respproxy.Proxy) []chaos.Havoc {
 			return nil
 		}}
 	}
-	// oneWay makes the whole network deaf in one direction.
+	// oneWay drops all requests or all replies.
 	oneWay := func(name string, action respproxy.Action) chaos.Havoc {
 		return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
 			rule := p.Add(action, 0)
 			time.Sleep(upTo(rnd, 2*ttl))
 			rule.Remove()
-			p.CutAll() // what it has swallowed does not come any more
+			p.CutAll() // the dropped messages will not arrive
 			return nil
 		}}
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
-// TestService_L4_HeldBackAcquireCannotLockAfterTheRelease has the first request
-// of the service to its store arrive when the lease that the second one brought
-// has been released. Only the service knows that there was a first one.
+// TestService_L4_HeldBackAcquireCannotLockAfterTheRelease delays the first request of the
+// service to its store until the lease of the second request has been released. The client
+// cannot undo the first request, because only the service has sent it.
 func TestService_L4_HeldBackAcquireCannotLockAfterTheRelease(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t)
@@ -36,7 +36,7 @@ func TestService_L4_HeldBackAcquireCannotLockAfterTheRelease(t *testing.T) {
 		}
 		return l
 	}
-	for range 3 { // connected, and acquainted
+	for range 3 { // connect, and fill the caches
 		_ = lock("warm-up").Release()
 	}
 	held := proxy.Add(respproxy.Hold, 1, respproxy.Mentions("orders"))
@@ -46,7 +46,7 @@ func TestService_L4_HeldBackAcquireCannotLockAfterTheRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	held.Release()
-	time.Sleep(300 * time.Millisecond) // nobody is told when it has arrived
+	time.Sleep(300 * time.Millisecond) // there is no signal when it has arrived
 	if snap, err := c.Inspect(context.Background(), "orders"); err != nil || len(snap.Holders) > 0 {
 		t.Errorf("locked after the release: %+v, %v", snap, err)
 	}

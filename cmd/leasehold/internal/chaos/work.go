@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
-// Order is what a process is told on the first line of its input. It works
-// until its input ends.
+// Order has the parameters of a process. They are the first line of its input. The process
+// works until its input ends.
 type Order struct {
 	Store    string // URL
 	Proc     string
@@ -25,7 +25,7 @@ type Order struct {
 	Seed     uint64
 }
 
-// Work is the process with a crowd: it reads its [Order], opens the store, and
+// Work runs a process with a crowd: it reads its [Order], opens the store, and
 // contends until the input ends.
 func Work(in io.Reader, open func(rawURL string) (driver.Driver, error)) error {
 	input := bufio.NewReader(in)
@@ -58,7 +58,7 @@ func (o *Order) work(ctx context.Context, open func(string) (driver.Driver, erro
 			return err
 		}
 	}
-	pulse, stop := context.WithCancel(context.Background()) // until all is given back
+	pulse, stop := context.WithCancel(context.Background()) // until all leases are released
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -91,8 +91,8 @@ func (o *Order) work(ctx context.Context, open func(string) (driver.Driver, erro
 	return nil
 }
 
-// settle waits until no more than n goroutines run, and tells of those that do
-// not end. A client that was dialling takes seconds until it gives up, and a busy
+// settle waits until no more than n goroutines run, and returns the stacks if more
+// remain. A client that is dialling takes seconds until it gives up, and a busy
 // machine adds some.
 func settle(n int) string {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -104,15 +104,15 @@ func settle(n int) string {
 	return goroutines(stacks[:runtime.Stack(stacks, true)], n)
 }
 
-// A process that is stopped, or starved by a busy machine, notices it by a
-// timer that is late, and says so: what it missed meanwhile is not the lock's
-// fault.
+// A process that is stopped, or starved by a busy machine, detects that by a late
+// timer, and records a fault: the lock is not to blame for missed deadlines during
+// that time.
 const (
 	beat    = 50 * time.Millisecond
 	tooLate = 200 * time.Millisecond
 )
 
-// feel notes when the process stood still, until ctx ends.
+// feel records when the process stood still, until ctx ends.
 func feel(ctx context.Context, proc string, sink history.Sink) {
 	for last := history.Now(); pause(ctx, beat); {
 		now := history.Now()
