@@ -69,7 +69,7 @@ func TestServe_TakesTheSocketsOfSystemdAndSaysWhenItIsReady(t *testing.T) {
 			if res.StatusCode == http.StatusOK {
 				break
 			}
-			// It serves before it listens to the store for whose turn it is.
+			// The service answers before its subscription to the store is ready.
 			if res.StatusCode != http.StatusServiceUnavailable || time.Now().After(end) {
 				t.Fatalf("%s answers %s", url, res.Status)
 			}
@@ -80,7 +80,7 @@ func TestServe_TakesTheSocketsOfSystemdAndSaysWhenItIsReady(t *testing.T) {
 	p.wantCode(0)
 }
 
-// awaitState waits for what a service tells systemd.
+// awaitState waits for a notification of a service to systemd.
 func awaitState(t *testing.T, states net.PacketConn, want string) {
 	t.Helper()
 	if err := states.SetReadDeadline(time.Now().Add(bound)); err != nil {
@@ -89,7 +89,7 @@ func awaitState(t *testing.T, states net.PacketConn, want string) {
 	text := make([]byte, 100)
 	n, _, err := states.ReadFrom(text)
 	if err != nil || string(text[:n]) != want {
-		t.Fatalf("systemd is told %q, %v, want %q", text[:n], err, want)
+		t.Fatalf("systemd received %q, %v, want %q", text[:n], err, want)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
-// The packages for other languages have tests of their own, which want a service that
+// The packages for other languages have their own tests, which need a service that
 // they can stop and continue.
 func TestClientPackages_PassTheirTests(t *testing.T) {
 	live.Test(t)
@@ -35,8 +35,8 @@ func TestClientPackages_PassTheirTests(t *testing.T) {
 	}
 }
 
-// npm and setuptools pack the license that lies beside the package's own file, and no link
-// to one elsewhere.
+// npm and setuptools pack the license only if it is a regular file in the directory of the
+// package, and not a link.
 func TestClientPackages_CarryTheLicense(t *testing.T) {
 	t.Parallel()
 	want, err := os.ReadFile("../../../../LICENSE")

@@ -34,8 +34,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// arena is one lock, in Redis and behind a service, and a file in which whoever
-// holds it writes when it enters and when it goes.
+// arena is one lock, in Redis and behind a service, and a file in which each
+// holder records the begin and the end of its visit.
 type arena struct {
 	t       *testing.T
 	dir     string
@@ -74,11 +74,11 @@ func (a *arena) open(d driver.Driver) *leasehold.Client {
 	return c
 }
 
-// visit is what a holder does: it enters with its token, stays, and goes.
+// visit is the script of a holder: it records its token, sleeps, and records its end.
 const visit = `echo "$0 in $LEASEHOLD_TOKEN" >>visits; sleep 0.01; echo "$0 out" >>visits`
 
-// parties are the ways to take the lock, each a function that returns when it
-// has visited.
+// parties returns the ways to take the lock, each as a function that returns after its
+// visit.
 func (a *arena) parties() map[string]func(name string) error {
 	under := func(program ...string) func(string) error {
 		return func(name string) error {
@@ -102,7 +102,7 @@ func (a *arena) parties() map[string]func(name string) error {
 	}
 }
 
-// visit is the same by the library.
+// visit runs the script of a holder under a lease of the library.
 func (a *arena) visit(c *leasehold.Client, name string) error {
 	return leasehold.Do(a.t.Context(), c.Mutex(contested), func(ctx context.Context) error {
 		lease, _ := leasehold.FromContext(ctx)
@@ -113,7 +113,7 @@ func (a *arena) visit(c *leasehold.Client, name string) error {
 	})
 }
 
-// queue waits until n wait for the lock.
+// queue waits until the lock has n waiters.
 func (a *arena) queue(n int) {
 	a.t.Helper()
 	for end := time.Now().Add(bound); ; time.Sleep(10 * time.Millisecond) {
@@ -125,13 +125,13 @@ func (a *arena) queue(n int) {
 			return
 		}
 		if time.Now().After(end) {
-			a.t.Fatalf("%d wait, want %d: %+v", len(snap.Waiters), n, snap)
+			a.t.Fatalf("%d waiters, want %d: %+v", len(snap.Waiters), n, snap)
 		}
 	}
 }
 
-// visits returns who visited, in order, and checks that nobody met anybody and
-// that tokens rose. Those who lost the lock while they were inside did not go.
+// visits returns the names of the visitors in order, and checks that no two visits
+// overlapped and that tokens rose. lost counts the visits without a recorded end.
 func (a *arena) visits(lost map[string]int) (order []string) {
 	a.t.Helper()
 	path := filepath.Join(a.dir, "visits")
@@ -165,8 +165,8 @@ func (a *arena) visits(lost map[string]int) (order []string) {
 	return order
 }
 
-// inTurn has the parties queue one after the other behind a holder, and reports whether they
-// were served in the order in which they came.
+// inTurn queues the parties one after the other behind a holder, and returns an error if they
+// were not served in the order of their arrival.
 func (a *arena) inTurn(kinds []string, parties map[string]func(name string) error) error {
 	a.t.Helper()
 	holder, err := a.direct.Mutex(contested).Lock(a.t.Context())
@@ -189,7 +189,7 @@ func (a *arena) inTurn(kinds []string, parties map[string]func(name string) erro
 	return err
 }
 
-// atOnce has n of each of the parties come at once, and reports whether all were served.
+// atOnce starts n of each party at once, and returns an error if one was not served.
 func (a *arena) atOnce(n int, parties map[string]func(name string) error) error {
 	a.t.Helper()
 	v := visitors{lost: make(map[string]int)}
@@ -205,7 +205,7 @@ func (a *arena) atOnce(n int, parties map[string]func(name string) error) error 
 	return err
 }
 
-// visitors are parties under way.
+// visitors are the running parties.
 type visitors struct {
 	under sync.WaitGroup
 	mu    sync.Mutex
@@ -213,7 +213,7 @@ type visitors struct {
 	err   error
 }
 
-// come starts a party, and returns the name under which it visits.
+// come starts a party, and returns the name of its visit.
 func (v *visitors) come(kind string, party func(name string) error) string {
 	name := strings.ReplaceAll(kind, " ", "-")
 	v.under.Go(func() {
@@ -227,7 +227,7 @@ func (v *visitors) come(kind string, party func(name string) error) string {
 	return name
 }
 
-// all waits for all, and returns in which order they visited, and what failed.
+// all waits for all parties, and returns the order of their visits, and their errors.
 func (v *visitors) all(a *arena) ([]string, error) {
 	a.t.Helper()
 	v.under.Wait()
@@ -236,7 +236,7 @@ func (v *visitors) all(a *arena) ([]string, error) {
 
 // TestClients_OfEveryLanguageStandInOneQueue: Python, Node and a shell script
 // over HTTP, the library and the command over HTTP and on Redis contend for one
-// lock. They are served in the order in which they came, and exclude each other.
+// lock. They are served in the order of their arrival, and exclude each other.
 func TestClients_OfEveryLanguageStandInOneQueue(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -247,7 +247,7 @@ func TestClients_OfEveryLanguageStandInOneQueue(t *testing.T) {
 		kinds = append(kinds, kind)
 	}
 	slices.Sort(kinds)
-	// A party that is handed the lock has a second to answer.
+	// A party must confirm a hand-over within a second.
 	play := func(what string, round func() error) {
 		if err := round(); err != nil {
 			live.Late(t, "%s: %v", what, err)
@@ -259,7 +259,7 @@ func TestClients_OfEveryLanguageStandInOneQueue(t *testing.T) {
 	play("several of each at once", func() error { return a.atOnce(3, parties) })
 }
 
-// TestClients_KillTheCommandWhenTheLeaseIsBroken: the next renewal tells.
+// TestClients_KillTheCommandWhenTheLeaseIsBroken: the next renewal returns the loss.
 func TestClients_KillTheCommandWhenTheLeaseIsBroken(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -291,8 +291,8 @@ func TestClients_KillTheCommandWhenTheLeaseIsBroken(t *testing.T) {
 	wg.Wait()
 }
 
-// TestClients_PassASignalOnAndKeepTheLock: a command that takes its time to end does
-// so under the lock.
+// TestClients_PassASignalOnAndKeepTheLock: a command that ends slowly after the signal
+// still ends under the lock.
 func TestClients_PassASignalOnAndKeepTheLock(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -321,7 +321,7 @@ func TestClients_PassASignalOnAndKeepTheLock(t *testing.T) {
 				t.Fatal(err)
 			}
 			expect(t, out, "ended")
-			// It is the client that is waited for, and it has waited for the command.
+			// The client ends after the command, and returns its code.
 			err = cmd.Wait()
 			var exit *exec.ExitError
 			if !errors.As(err, &exit) || exit.ExitCode() != 7 {
@@ -331,7 +331,7 @@ func TestClients_PassASignalOnAndKeepTheLock(t *testing.T) {
 	}
 }
 
-// breakHolder waits until somebody holds the lock and breaks its lease.
+// breakHolder waits until the lock has a holder, and breaks its lease.
 func (a *arena) breakHolder(key string) bool {
 	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		snap, err := a.direct.Inspect(a.t.Context(), key)
@@ -343,8 +343,8 @@ func (a *arena) breakHolder(key string) bool {
 	return false
 }
 
-// TestClients_BeginNothingUnderALeaseThatIsOver: the grant was answered so late that the
-// lease has ended, which they learn by renewing it.
+// TestClients_BeginNothingUnderALeaseThatIsOver: the grant arrives so late that the lease
+// has ended. The clients renew it before they begin, and the renewal returns the loss.
 func TestClients_BeginNothingUnderALeaseThatIsOver(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -384,13 +384,13 @@ await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 1000 }).then(
 			cmd.Dir = withClients(t)
 			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+service.URL)
 			if out, err := cmd.CombinedOutput(); err != nil || string(out) != "lost\n" {
-				t.Errorf("%v, %q, want that it is told as lost", err, out)
+				t.Errorf("%v, %q, want the loss", err, out)
 			}
 		})
 	}
 }
 
-// TestClients_NodeRenewsNothingAfterARelease has a renewal under way during a release.
+// TestClients_NodeRenewsNothingAfterARelease releases a lease during a renewal.
 func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -412,7 +412,7 @@ func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
 					return
 				default:
 					close(renewing)
-					time.Sleep(100 * time.Millisecond) // the release is sent before the answer, or the test misses a fault
+					time.Sleep(100 * time.Millisecond) // the client sends the release before this answer; if it is late, the test cannot fail
 				}
 			case "/v1/leases:release":
 				time.Sleep(200 * time.Millisecond) // the renewal is answered before the release
@@ -482,8 +482,8 @@ func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
 	})
 }
 
-// TestClients_KeepNamesBehindAProxyThatCleansPaths: others hold the locks that the names of
-// these would become.
+// TestClients_KeepNamesBehindAProxyThatCleansPaths: the locks with the cleaned names are held,
+// so that a client cannot get its lock if the proxy changes the name.
 func TestClients_KeepNamesBehindAProxyThatCleansPaths(t *testing.T) {
 	live.Test(t)
 	t.Parallel()

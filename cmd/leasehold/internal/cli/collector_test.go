@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// send uploads one group of spans to a collector that answers in this way.
+// send uploads one group of spans to a collector with the handler.
 func send(t *testing.T, env map[string]string, handler http.HandlerFunc) error {
 	t.Helper()
 	s := httptest.NewServer(handler)
@@ -49,7 +49,7 @@ func TestCollector_RepeatsWhatTimeCanHeal(t *testing.T) {
 		}
 	})
 	if err != nil || asked.Load() != 2 {
-		t.Errorf("%v after %d requests, want none after 2", err, asked.Load())
+		t.Errorf("%v after %d requests, want no error after 2", err, asked.Load())
 	}
 }
 

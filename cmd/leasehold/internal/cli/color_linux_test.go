@@ -34,7 +34,7 @@ func TestList_NoColorOnATerminalWhoseUserWantsNone(t *testing.T) {
 			if err := cmd.Run(); err != nil {
 				t.Fatal(err)
 			}
-			screen.await(t, "mutex") // of the last line
+			screen.await(t, "mutex") // in the last line
 			if got := strings.Contains(screen.text(), "\x1b["); got != c.color {
 				t.Errorf("colours: %t, want %t, in %q", got, c.color, screen.text())
 			}
@@ -42,7 +42,7 @@ func TestList_NoColorOnATerminalWhoseUserWantsNone(t *testing.T) {
 	}
 }
 
-// withoutNoColor is the environment of this process without NO_COLOR.
+// withoutNoColor returns the environment of this process without NO_COLOR.
 func withoutNoColor() (env []string) {
 	for _, pair := range os.Environ() {
 		if !strings.HasPrefix(pair, "NO_COLOR=") {

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// doctor runs the verb and returns what it prints and its exit code.
+// doctor runs the verb and returns its output and its exit code.
 func doctor(t *testing.T, args ...string) (string, int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command(t), append([]string{"doctor"}, args...)...)

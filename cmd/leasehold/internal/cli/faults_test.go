@@ -20,20 +20,20 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// stage is a store of one play, with a network before it.
+// stage is the store of one play, behind a proxy.
 type stage struct {
 	t      *testing.T
 	server *redistest.Server
 	proxy  *respproxy.Proxy
-	before string // for the shell that becomes the command
-	about  string // what requests for the lock of the command mention
+	before string // a script for the shell, before it executes the command
+	about  string // a text in all requests for the lock of the command
 	lost   *respproxy.Rule
 }
 
-// url is that of the store by way of the network.
+// url returns the URL of the store through the proxy.
 func (s *stage) url() string { return "redis://" + s.proxy.Addr() + "/0" }
 
-// configure changes the server, whose connections stay.
+// configure changes a setting of the server, and keeps its connections.
 func (s *stage) configure(setting, value string) {
 	s.t.Helper()
 	if err := s.server.Client().ConfigSet(s.t.Context(), setting, value).Err(); err != nil {
@@ -48,7 +48,7 @@ func (s *stage) forget() {
 	}
 }
 
-// expectFree fails unless nobody holds the lock that a failed command has asked for.
+// expectFree checks that a failed command has not left its lock held.
 func (s *stage) expectFree() {
 	s.t.Helper()
 	store, err := redisdriver.Open(s.server.URL())
@@ -61,7 +61,7 @@ func (s *stage) expectFree() {
 	}
 }
 
-// faults are what a command may meet from its start.
+// faults are the faults that begin before the start of a command.
 var faults = map[string]func(s *stage){
 	"a reply is lost":          func(s *stage) { s.lost = s.proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(s.about)) },
 	"the network is silent":    func(s *stage) { s.proxy.Mute() },
@@ -73,11 +73,11 @@ var faults = map[string]func(s *stage){
 	"nothing can be printed":   func(s *stage) { s.before = "exec >/dev/full; " },
 }
 
-// away are the faults during which nothing can be asked of the store.
+// away lists the faults during which the store does not answer.
 var away = []string{"the network is silent", "the server refuses", "the server is frozen", "a password is missing"}
 
-// outage is how long a command asks a store that is away, where it is told: short if the fault
-// lasts, and else longer than any pause of the machine, which is none of the faults.
+// outage returns the --max-outage of a command: short if the fault lasts, and otherwise longer
+// than a pause of a busy machine, which must not fail the command.
 func outage(fault string) string {
 	if slices.Contains(append([]string{"a reply is lost", "the server is full"}, away...), fault) {
 		return "1s"
@@ -85,7 +85,7 @@ func outage(fault string) string {
 	return "20s"
 }
 
-// exits are the exit codes of a command by fault, and that of every other fault by "".
+// exits maps faults to exit codes; "" stands for the faults without an entry.
 type exits map[string]int
 
 // ifAway returns codes of a command that exits with code while its store is away.
@@ -98,13 +98,13 @@ func ifAway(code int, others exits) exits {
 	return codes
 }
 
-// performance is a command that is to be played under every fault.
+// performance is a command that is run under every fault.
 type performance struct {
-	args string // $id is a lease of the lock demo, $outage how long a store is asked that is away
-	held bool   // somebody holds it
-	// about is what requests for the lock mention, "demo" if it is empty.
+	args string // $id is the id of a lease of the lock demo, $outage the value of outage
+	held bool   // the lock is held before
+	// about is a text in all requests for the lock, "demo" if it is empty.
 	about string
-	// until is a text after which the command is sent TERM, where it would go on.
+	// until is a text in the output of a command that does not end. The test then sends TERM.
 	until string
 	codes exits
 }
@@ -114,10 +114,10 @@ var performances = map[string]performance{
 		"": 0, "a reply is lost": 69, "the server is full": 69, "nothing can be printed": 74,
 	})},
 	"run": {args: "run --max-outage $outage demo echo done", codes: ifAway(69, exits{
-		"": 0, "a reply is lost": 69, "the server is full": 69, "nothing can be printed": 1, // that of echo
+		"": 0, "a reply is lost": 69, "the server is full": 69, "nothing can be printed": 1, // the code of echo
 	})},
 	"elect": {args: "elect demo echo done", until: "does not answer", codes: ifAway(143, exits{
-		"": 0, "a password is missing": 69, "the server is full": 143, "nothing can be printed": 1, // that of echo
+		"": 0, "a password is missing": 69, "the server is full": 143, "nothing can be printed": 1, // the code of echo
 	})},
 	"renew":   {args: "renew demo $id", held: true, codes: ifAway(69, exits{"": 0, "the server has forgotten": 79})},
 	"release": {args: "release demo $id", held: true, codes: ifAway(69, exits{"": 0, "the server has forgotten": 79})},
@@ -129,8 +129,8 @@ var performances = map[string]performance{
 	"doctor":  {args: "doctor", about: "leasehold-doctor", codes: ifAway(69, exits{"": 0, "a reply is lost": 1, "the server is full": 1, "nothing can be printed": 74})},
 }
 
-// TestCommands_UnderFaults plays every command that asks a store under every fault. The
-// exit code says what has happened, a sentence says why, and nothing takes long.
+// TestCommands_UnderFaults runs every command that uses a store under every fault. Each must
+// have the right exit code, print the reason of a failure, and end in time.
 func TestCommands_UnderFaults(t *testing.T) {
 	skip.Nightly(t, "every command under every fault takes minutes")
 	t.Parallel()
@@ -144,7 +144,7 @@ func TestCommands_UnderFaults(t *testing.T) {
 	}
 }
 
-// TestCommands_EachHasItsFaults: a new command has a row, or needs none for a reason.
+// TestCommands_EachHasItsFaults: a new command must have a row, or a reason for no row.
 func TestCommands_EachHasItsFaults(t *testing.T) {
 	t.Parallel()
 	elsewhere := map[string]string{
@@ -165,7 +165,7 @@ func TestCommands_EachHasItsFaults(t *testing.T) {
 		}
 		found[name] = true
 		if _, has := performances[name]; has == (elsewhere[name] != "") {
-			t.Errorf("command %q needs either a row or a reason for having none", name)
+			t.Errorf("command %q needs either a row or a reason for no row", name)
 		}
 	}
 	for name := range performances {
@@ -203,7 +203,7 @@ func play(t *testing.T, p performance, fault string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = c.Wait() // the code says how
+		_ = c.Wait() // end checks the code
 	}()
 	want, ok := p.codes[fault]
 	if !ok {
@@ -230,11 +230,11 @@ func play(t *testing.T, p performance, fault string) {
 		t.Errorf("it failed inside: %s", text)
 	}
 	if slices.Contains([]int{64, 69, 70, 74, 75, 79}, code) && !strings.Contains(text, "leasehold: ") {
-		t.Errorf("nothing says why: %q", text)
+		t.Errorf("no reason in %q", text)
 	}
 }
 
-// end waits for the end of a command, which is sent TERM after it has said something.
+// end waits for the end of a command. It sends TERM when the output contains until.
 func end(c *exec.Cmd, ended <-chan struct{}, until string, said *output) (code int, text string) {
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()

@@ -19,11 +19,11 @@ import (
 )
 
 // doubting is a gateway that answers the first request of each kind of each client
-// in the place of the service.
+// instead of the service.
 type doubting struct {
 	service http.Handler
 	first   func(g *doubting, w http.ResponseWriter, r *http.Request)
-	marks   string // a directory, in which a file tells that a renewal was let through
+	marks   string // a directory with a file for each client whose renewal was passed on
 
 	mu   sync.Mutex
 	seen map[string]int
@@ -46,8 +46,8 @@ func (g *doubting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// deny answers for the service: an acquire after the service has granted it, others
-// before it is asked.
+// deny answers for the service: it refuses an acquire after the service has granted it,
+// and does not pass other requests on.
 func (g *doubting) deny(w http.ResponseWriter, r *http.Request) {
 	status := http.StatusGone
 	if r.URL.Path == "/v1/locks" {
@@ -59,7 +59,7 @@ func (g *doubting) deny(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "<html>no</html>")
 }
 
-// cut passes a request on, and loses the answer on its way.
+// cut passes a request on, and cuts the answer off.
 func (g *doubting) cut(w http.ResponseWriter, r *http.Request) {
 	g.service.ServeHTTP(httptest.NewRecorder(), r)
 	w.Header().Set("Content-Length", "1000")
@@ -68,21 +68,22 @@ func (g *doubting) cut(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// TestClients_HR_C5_BelieveOnlyTheService: a gateway says once that the lock cannot
-// be had, once that the lease is gone, and once that it was gone at its release.
+// TestClients_HR_C5_BelieveOnlyTheService: a gateway refuses the first acquire, the first
+// renewal and the first release. Its answers are not in the form of the service, so that the
+// clients repeat their requests.
 func TestClients_HR_C5_BelieveOnlyTheService(t *testing.T) {
 	live.Test(t)
 	throughAGateway(t, (*doubting).deny)
 }
 
-// TestClients_SurviveAnswersThatAreCutOff: what was granted, renewed and released is
-// asked for again.
+// TestClients_SurviveAnswersThatAreCutOff: the clients repeat an acquire, a renewal and a
+// release.
 func TestClients_SurviveAnswersThatAreCutOff(t *testing.T) {
 	live.Test(t)
 	throughAGateway(t, (*doubting).cut)
 }
 
-// throughAGateway lets each client run a command until it has renewed its lease.
+// throughAGateway runs a command with each client until the client has renewed its lease.
 func throughAGateway(t *testing.T, first func(*doubting, http.ResponseWriter, *http.Request)) {
 	t.Parallel()
 	a := newArena(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
-// TestGuide_EverySnippetDoesWhatItShows runs the blocks of docs/cli.md that
-// look like a terminal: what follows "$ " is typed, the rest is expected, and
-// "…" stands for anything.
+// TestGuide_EverySnippetDoesWhatItShows runs the console blocks of docs/cli.md:
+// lines after "$ " are commands, the other lines are the expected output, and
+// "…" stands for any text.
 func TestGuide_EverySnippetDoesWhatItShows(t *testing.T) {
 	live.Test(t)
 	blocks := snippets(t, "../../../../docs/cli.md")["console"]
@@ -45,8 +45,7 @@ func snippets(t *testing.T, path string) map[string][]string {
 	return all
 }
 
-// settle waits, after a command was put into the background, until it holds a
-// lock or waits for one.
+// settle waits until a command in the background holds a lock or waits for one.
 const settle = `
 pids="$pids $!"
 jobs=$((${jobs:-0} + 1))
@@ -93,8 +92,8 @@ func checkBlock(t *testing.T, block, dir string, env ...string) {
 	}
 }
 
-// squeeze makes columns of any width alike.
+// squeeze replaces the spaces between columns by one space.
 func squeeze(text string) string {
-	text = strings.TrimSuffix(text, "\n") // which the answers of a service do not all have
+	text = strings.TrimSuffix(text, "\n") // some answers of a service have no newline
 	return regexp.MustCompile(" +").ReplaceAllString(text, " ")
 }

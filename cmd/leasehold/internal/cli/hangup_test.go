@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// startRotated starts a service whose logs are rotated in an unlikely moment.
+// startRotated starts a service, for tests that send SIGHUP at an unlikely moment.
 func startRotated(t *testing.T, env ...string) *process {
 	t.Helper()
 	return launch(t, func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), env...) }, "serve", "--listen", "127.0.0.1:0")
 }
 
-// TestServe_AHangupBeforeItServesEndsNothing sends one while the service reads the URL of
+// TestServe_AHangupBeforeItServesEndsNothing sends SIGHUP while the service reads the URL of
 // its store.
 func TestServe_AHangupBeforeItServesEndsNothing(t *testing.T) {
 	t.Parallel()
@@ -29,13 +29,13 @@ func TestServe_AHangupBeforeItServesEndsNothing(t *testing.T) {
 	}
 	r := startRotated(t, "LEASEHOLD_STORE=", "LEASEHOLD_STORE_FILE="+pipe)
 	stuck := time.AfterFunc(bound, func() {
-		f, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // somebody has to open it
+		f, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // unblocks the open below
 		if err == nil {
 			f.Close()
 		}
 	})
 	defer stuck.Stop()
-	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // it reads from here on
+	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns when the service has opened it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +50,8 @@ func TestServe_AHangupBeforeItServesEndsNothing(t *testing.T) {
 	r.wantCode(0)
 }
 
-// TestServe_AHangupAfterItsEndEndsNothing sends one while the service, which has ended,
-// sends its last spans.
+// TestServe_AHangupAfterItsEndEndsNothing sends SIGHUP after the end of the service, while the
+// process sends its last spans.
 func TestServe_AHangupAfterItsEndEndsNothing(t *testing.T) {
 	t.Parallel()
 	sending, signalled := make(chan struct{}, 1), make(chan struct{})
@@ -61,7 +61,7 @@ func TestServe_AHangupAfterItsEndEndsNothing(t *testing.T) {
 	}))
 	defer collector.Close()
 	r := startRotated(t, "LEASEHOLD_STORE=memory:", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL,
-		"OTEL_BSP_SCHEDULE_DELAY=600000") // at the end only
+		"OTEL_BSP_SCHEDULE_DELAY=600000") // so that spans are sent only at the end
 	res, err := http.Get(r.serves() + "/v1/locks/demo")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestServe_AHangupAfterItsEndEndsNothing(t *testing.T) {
 	select {
 	case <-sending:
 	case <-time.After(bound):
-		t.Error("it sends no spans")
+		t.Error("the service sends no spans")
 	}
 	r.signal(syscall.SIGHUP)
 	close(signalled)

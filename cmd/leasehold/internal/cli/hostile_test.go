@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// Names and reasons of other programs reach terminals in errors, and the name of a command in
-// labels.
+// Errors show names and reasons of other programs on terminals, and labels show the names of
+// commands.
 func TestOutput_HostileTextDoesNotReachATerminal(t *testing.T) {
 	const hostile = "\x1b]0;owned\a\u009b2J"
 	var out strings.Builder

@@ -21,13 +21,13 @@ import (
 
 const httpGuide = "../../../../docs/http.md"
 
-// service is a `leasehold serve` of its own process.
+// service is a process of `leasehold serve`.
 type service struct {
 	url     string
 	process *os.Process
 }
 
-// startService starts one on a free port; it ends with the test.
+// startService starts a service on a free port. The end of the test stops it.
 func startService(t *testing.T, args ...string) *service {
 	t.Helper()
 	p := launch(t, nil, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
@@ -39,7 +39,7 @@ func startService(t *testing.T, args ...string) *service {
 	return &service{p.serves(), p.Process}
 }
 
-// need fails if a program that examples are written for is not there.
+// need fails the test if a program that the examples need is missing.
 func need(t *testing.T, programs ...string) {
 	t.Helper()
 	for _, program := range programs {
@@ -49,7 +49,7 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
-// withClients is a directory with the clients of other languages in it.
+// withClients returns a directory with the clients of other languages.
 func withClients(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -59,8 +59,8 @@ func withClients(t *testing.T) string {
 	return dir
 }
 
-// TestGuideHTTP_EverySnippetDoesWhatItShows runs what docs/http.md shows, on a
-// service of its own, but for configurations of proxies.
+// TestGuideHTTP_EverySnippetDoesWhatItShows runs the examples of docs/http.md on a
+// new service, without the configurations of proxies.
 func TestGuideHTTP_EverySnippetDoesWhatItShows(t *testing.T) {
 	live.Test(t)
 	need(t, "curl", "python3", "node")
@@ -130,7 +130,7 @@ func TestGuideHTTP_EveryCauseIsDocumentedAndNoOther(t *testing.T) {
 	}
 }
 
-// The flags that the guide names exist.
+// TestGuideHTTP_FlagsExist checks that the flags in the guide exist.
 func TestGuideHTTP_FlagsExist(t *testing.T) {
 	text, err := os.ReadFile(httpGuide)
 	if err != nil {

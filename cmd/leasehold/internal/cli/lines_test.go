@@ -11,7 +11,7 @@ func TestLines_WaitInOrderForAReaderAndTheOldestAreLost(t *testing.T) {
 	unread, w := io.Pipe()
 	l := &lines{w: w}
 	for i := range 3 * maxLines {
-		l.later(fmt.Sprintln(i)) // hangs if it waits for a reader
+		l.later(fmt.Sprintln(i)) // would block here if it waited for a reader
 	}
 	flushed := make(chan struct{})
 	go func() {

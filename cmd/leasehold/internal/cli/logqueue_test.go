@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// Requests wait for their log records: a standard error that nobody reads must not stop them.
+// Requests wait for their log records: they must not block if standard error is not read.
 func TestServe_ItsLogDropsRecordsThatNobodyReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		read, write := io.Pipe()
@@ -21,7 +21,7 @@ func TestServe_ItsLogDropsRecordsThatNobodyReads(t *testing.T) {
 			log.Info("a request")
 			synctest.Wait()
 		}
-		flush() // returns although nobody reads
+		flush() // returns although the pipe is not read
 		var requests int
 		var last string
 		for lines := bufio.NewScanner(read); requests < most && lines.Scan(); {

@@ -22,15 +22,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// Commands print the deadline of their lease to a pipe that they have opened
-// themselves, and their descendants hold it open: its end is the proof that
-// nothing of them is left, whatever has become of leasehold.
+// Commands print the deadline of their lease to a pipe that they open, and all their
+// descendants hold it open: the end of the pipe proves that all have ended, also if
+// leasehold itself was killed.
 const (
 	begin = `exec >$PIPE; `
 	ready = `echo $LEASEHOLD_DEADLINE; `
-	// daemon has no parent and a session of its own, and takes no TERM.
+	// daemon starts a process without a parent, in a new session, that ignores TERM.
 	daemon = `trap "" TERM; (setsid sh -c "while :; do sleep 1; done" &); `
-	// stubborn takes no TERM either.
+	// stubborn also ignores TERM itself.
 	stubborn = begin + daemon + ready + `while :; do sleep 1; done`
 )
 
@@ -38,8 +38,9 @@ func TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	server := redistest.Start(t)
-	// A twentieth of the TTL is what a busy machine has to kill. The grace is longer than
-	// machines stand still, or the command would be dead before the loss can be told.
+	// The guard kills a twentieth of the TTL before the end, for a busy machine. The grace is
+	// longer than a stall of the machine; otherwise the command could be dead before the
+	// message about the loss.
 	r := startRun(t, server.URL(), "--ttl", "15s", "--grace", "4s", "demo", "sh", "-c", stubborn)
 	r.wantGoneBefore(r.endsAfter(15*time.Second, server.Stop))
 	r.wantCode(79)
@@ -47,7 +48,7 @@ func TestRun_C2_FrozenStoreKillsGroupBeforeLeaseEnds(t *testing.T) {
 }
 
 // TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen: the command is dead in time, and
-// whoever waits for its end is not to wait for the store.
+// leasehold must then end without waiting for the store.
 func TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -56,7 +57,7 @@ func TestRun_HR_F8_EndsAtOnceWhenTheStoreIsFrozen(t *testing.T) {
 	r.wantGoneBefore(r.endsAfter(9*time.Second, server.Stop))
 	dead := time.Now()
 	r.wantCode(79)
-	// To release takes five seconds.
+	// The release timeout is five seconds.
 	if took := time.Since(dead); took > 4500*time.Millisecond {
 		live.Late(t, "run ended %v after its command", took)
 	}
@@ -143,7 +144,7 @@ func TestRun_RenewedLeaseLetsTheCommandOutliveTheTTL(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	url := "file://" + t.TempDir()
-	// A renewal may be late by five seconds before TERM is due.
+	// A renewal can be five seconds late before TERM is due.
 	r := startRun(t, url, "--ttl", "9s", "--grace", "100ms", "demo", "sh", "-c", begin+ready+"sleep 11; exit 4")
 	r.wantGoneBefore(time.Now().Add(bound))
 	r.wantCode(4)
@@ -193,8 +194,8 @@ func TestRun_UnconfirmedReleaseIsTold(t *testing.T) {
 	}
 }
 
-// A lock that is being released would stay for its TTL if the process died of a signal.
-// Only a second one is meant to end it.
+// If a signal ended the process during the release, the lock would stay for its TTL. Only
+// a second signal may end it.
 func TestRun_OneSignalDuringTheReleaseLeavesNoLockBehind(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -205,7 +206,7 @@ func TestRun_OneSignalDuringTheReleaseLeavesNoLockBehind(t *testing.T) {
 	r.stdin.Close()
 	r.awaitSaid("command ended with code 6") // its lock is being released
 	r.signal(syscall.SIGTERM)
-	time.AfterFunc(200*time.Millisecond, server.Cont) // the signal came long before the answer
+	time.AfterFunc(200*time.Millisecond, server.Cont) // the signal arrives long before the answer
 	r.wantCode(6)
 	if _, err := newClient(t, server.URL()).Mutex("demo").TryLock(t.Context()); err != nil {
 		t.Errorf("after the release: %v", err)
@@ -242,7 +243,7 @@ func breakLock(t *testing.T, url, reason string) {
 	}
 }
 
-// running is a `leasehold run`.
+// running is a process of `leasehold run`.
 type running struct {
 	*process
 	stdin *os.File
@@ -255,7 +256,7 @@ func startRun(t *testing.T, url string, args ...string) *running {
 	return startRunSaying(t, nil, url, args...)
 }
 
-// startRunSaying is startRun with another standard error, if it is not nil.
+// startRunSaying is startRun with stderr as standard error, unless that is nil.
 func startRunSaying(t *testing.T, stderr *os.File, url string, args ...string) *running {
 	t.Helper()
 	inR, inW := pipe(t)
@@ -279,7 +280,7 @@ func (r *running) open(name string) {
 	r.t.Helper()
 	stuck := time.AfterFunc(bound, func() {
 		_ = r.Process.Kill()
-		_ = os.WriteFile(name, nil, 0) // somebody has to open it
+		_ = os.WriteFile(name, nil, 0) // unblocks the open below
 	})
 	defer stuck.Stop()
 	f, err := os.Open(name)
@@ -300,7 +301,7 @@ func (r *running) line() string {
 	return strings.TrimSpace(line)
 }
 
-// bound keeps reads of the pipe from waiting for ever.
+// bound limits the time of reads of the pipe.
 func (r *running) bound() {
 	r.t.Helper()
 	if err := r.pipe.SetReadDeadline(time.Now().Add(bound)); err != nil {
@@ -318,9 +319,9 @@ func (r *running) deadline() time.Time {
 	return at
 }
 
-// endsAfter does what keeps the lease from being renewed, and returns when it ends: as the
-// command was told, or, on a machine so busy that a renewal may have been meanwhile, ttl
-// from now at the latest.
+// endsAfter calls stop, which prevents further renewals, and returns the latest end of the
+// lease: the deadline that the command has printed, or, if the machine was so slow that a
+// renewal is possible since then, ttl from now.
 func (r *running) endsAfter(ttl time.Duration, stop func()) time.Time {
 	r.t.Helper()
 	deadline := r.deadline()
@@ -331,13 +332,13 @@ func (r *running) endsAfter(ttl time.Duration, stop func()) time.Time {
 	return time.Now().Add(ttl)
 }
 
-// wantGoneBefore waits until nothing of the command is left, which has to be before the
-// deadline. A machine that stands still then kills nothing, hence [live.Late].
+// wantGoneBefore waits until all processes of the command have ended, and checks that this is
+// before the deadline. It uses [live.Late], because no kill happens while the machine stalls.
 func (r *running) wantGoneBefore(deadline time.Time) {
 	r.t.Helper()
 	r.bound()
 	if _, err := io.Copy(io.Discard, r.lines); err != nil {
-		r.t.Fatalf("something of the command is left: %v", err)
+		r.t.Fatalf("a process of the command is left: %v", err)
 	}
 	if late := time.Since(deadline); late > 0 {
 		live.Late(r.t, "gone %v after the end of the lease", late)

@@ -26,25 +26,25 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// bound is how long anything here may take that has no time of its own.
+// bound is the time limit of operations without their own limit.
 const bound = time.Minute
 
-// raceOptions spare every process the second that one with the race detector
-// sleeps before it exits.
+// raceOptions turn off the sleep of a second before the exit of a process with the
+// race detector.
 const raceOptions = "atexit_sleep_ms=0"
 
 // The test binary is also the command, and the guard that the command starts.
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", raceOptions)
 	if filepath.Base(os.Args[0]) != "leasehold" {
-		// Under nohup the tests would hand down an ignored SIGHUP, and in the
-		// background of a script an ignored SIGINT, and the command rightly leaves
-		// them ignored.
+		// Under nohup a child of the tests would inherit an ignored SIGHUP, and in the
+		// background of a script an ignored SIGINT; the command would keep ignoring
+		// them.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 		if signal.Ignored(syscall.SIGINT) {
 			signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 		}
-		// Most of the tests wait for a lease to end, the live ones longest.
+		// Most tests wait for the end of a lease, and the live tests wait longest.
 		flag.Parse()
 		parallel := "5"
 		if os.Getenv(live.Env) != "" {
@@ -65,9 +65,9 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// tests are those of the package. With -short and the race detector they run a command
-// that was built without it, since the stories start a thousand processes, of which most
-// of the time is the detector's. `make test-long` has it look into each of them.
+// tests are the tests of the package. With -short and the race detector they run a command
+// that was built without the detector, because the stories start a thousand processes, and the
+// detector takes most of their time. `make test-long` uses it in each of them.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
@@ -83,7 +83,7 @@ func (t tests) Run() int {
 	return t.M.Run()
 }
 
-// build puts the command into the place of the test binary's copy.
+// build replaces testscript's copy of the test binary by the command.
 func build(path string) error {
 	if err := os.Remove(path); err != nil { // it may be a link
 		return err
@@ -105,8 +105,8 @@ func command(t *testing.T) string {
 	return path
 }
 
-// stories returns the files of the stories to run on a store. With -short these are, on Redis,
-// the stories that skip a directory.
+// stories returns the files of the stories to run on a store. With -short and on Redis, these
+// are only the stories that skip a directory.
 func stories(t *testing.T, store string) (files []string) {
 	t.Helper()
 	all, err := filepath.Glob("testdata/*.txtar")
@@ -219,8 +219,8 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], url)
 }
 
-// address sets a variable to a loopback address that is given to no other test, nor to a
-// connection, while nothing listens there: address VARIABLE
+// address sets a variable to a loopback address without a listener, which is reserved: no other
+// test and no connection gets it: address VARIABLE
 func address(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: address variable")
@@ -231,8 +231,8 @@ func address(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(l.Close())
 }
 
-// waiting waits until so many wait for a lock, and so many hold it, one unless
-// something else is said: waiting NAME WAITERS [HOLDERS]
+// waiting waits until a lock has the given numbers of waiters and holders; HOLDERS is 1
+// by default: waiting NAME WAITERS [HOLDERS]
 func waiting(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
 		ts.Fatalf("usage: waiting name waiters [holders]")
@@ -257,7 +257,7 @@ func setkey(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(ts.Exec("redis-cli", "-h", u.Hostname(), "-p", u.Port(), "set", u.Query().Get("prefix")+args[0], args[1], "px", "60000"))
 }
 
-// sendsig sends a signal to the process whose id is in a file: sendsig TERM FILE
+// sendsig sends a signal to the process with the id in a file: sendsig TERM FILE
 func sendsig(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: sendsig NAME file")

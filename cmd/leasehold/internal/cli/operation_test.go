@@ -8,8 +8,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// TestOperation_CommandOutlivesTheTimeToConfirmAHandOver has the lock handed over:
-// what is left of it then is a second, which is less than a command is given.
+// TestOperation_CommandOutlivesTheTimeToConfirmAHandOver hands the lock over: the lease then has
+// only a second left, which is less than the time that a command needs at its start.
 func TestOperation_CommandOutlivesTheTimeToConfirmAHandOver(t *testing.T) {
 	client, err := leasehold.New(memdriver.New())
 	if err != nil {
@@ -33,7 +33,7 @@ func TestOperation_CommandOutlivesTheTimeToConfirmAHandOver(t *testing.T) {
 		}
 		return lease.Release()
 	}
-	for range 3 { // the first wait has the client listen for hints
+	for range 3 { // the first wait makes the client subscribe to hints
 		first, err := m.Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
-// TestRun_AFullPipeStopsNoRenewals: whoever looks at the output with a pager reads nothing
-// while it waits for a key.
+// TestRun_AFullPipeStopsNoRenewals: a pager does not read the output while it waits for a
+// key.
 func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -49,14 +49,14 @@ func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
 	await("end of the first lease", func(time.Duration) bool { return time.Since(first) > time.Second })
 	r.stdin.Close()
 	said := new(output)
-	go func() { _, _ = unread.WriteTo(said) }() // run tells it at its end at the latest
+	go func() { _, _ = unread.WriteTo(said) }() // run writes the messages before it ends
 	r.wantCode(5)
 	awaitText(t, said, "the store does not answer: ")
 	awaitText(t, said, "the store answers again after ")
 }
 
-// TestRun_AFullPipeKeepsNoLock: the trail cannot be written when the lease is given back,
-// and nobody reads that.
+// TestRun_AFullPipeKeepsNoLock: the audit log cannot be written during the release, and the
+// message about that is not read.
 func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -67,14 +67,15 @@ func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
 	runUnread(t, "the audit log cannot be written", "-q", "--audit-log", filepath.Join(dir, "log"), "demo", "rm", "-r", dir)
 }
 
-// TestRun_AFullPipeKeepsNoCommandFromItsLock: nobody reads what is told before the command.
+// TestRun_AFullPipeKeepsNoCommandFromItsLock: the message before the command is not read.
 func TestRun_AFullPipeKeepsNoCommandFromItsLock(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	runUnread(t, `"event":"acquired"`, "--json", "demo", "true")
 }
 
-// runUnread has a run say something into a pipe that is full until the lock is free again.
+// runUnread starts a run that prints a message to a full pipe, and reads the pipe only after
+// the lock is free again.
 func runUnread(t *testing.T, says string, args ...string) {
 	t.Helper()
 	url := redistest.Start(t).URL()
@@ -83,13 +84,13 @@ func runUnread(t *testing.T, says string, args ...string) {
 	p := launch(t, func(cmd *exec.Cmd) { cmd.Stderr = stderr }, append([]string{"run", "--ttl", "10m", "--store", url}, args...)...)
 	awaitLock(t, url, "once held and free again", func(s leasehold.Snapshot) bool { return s.Token > 0 && len(s.Holders) == 0 })
 	said := new(output)
-	go func() { _, _ = unread.WriteTo(said) }() // run tells it at its end
+	go func() { _, _ = unread.WriteTo(said) }() // run writes the message at its end
 	p.wantCode(0)
 	awaitText(t, said, says)
 }
 
 // TestElect_P4_EachTermHasATokenOfItsOwn: the command of a term is ended before the lease
-// is over. What it has sent may arrive during the next term, and is to be refused.
+// is over. Its requests may arrive during the next term, and must then be refused.
 func TestElect_P4_EachTermHasATokenOfItsOwn(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -108,7 +109,7 @@ func TestElect_P4_EachTermHasATokenOfItsOwn(t *testing.T) {
 			term := func() (lease, owner string, token int64) {
 				t.Helper()
 				if _, err := fmt.Fscanln(out, &lease, &token, &owner); err != nil {
-					t.Fatalf("no term: %v; it said %s", err, p.said)
+					t.Fatalf("no term: %v; it printed %s", err, p.said)
 				}
 				return lease, owner, token
 			}
@@ -125,7 +126,7 @@ func TestElect_P4_EachTermHasATokenOfItsOwn(t *testing.T) {
 	}
 }
 
-// awaitLock waits until the lock demo looks as it should.
+// awaitLock waits until done accepts the snapshot of the lock demo.
 func awaitLock(t *testing.T, url, what string, done func(leasehold.Snapshot) bool) leasehold.Snapshot {
 	t.Helper()
 	client := newClient(t, url)
@@ -140,7 +141,7 @@ func awaitLock(t *testing.T, url, what string, done func(leasehold.Snapshot) boo
 	}
 }
 
-// fill writes to a pipe until it takes no more.
+// fill writes to a pipe until it is full.
 func fill(t *testing.T, w *os.File) {
 	t.Helper()
 	block := make([]byte, 4096)
@@ -180,8 +181,8 @@ func TestRunElectWait_WaitForAStoreThatIsAway(t *testing.T) {
 	}
 }
 
-// TestWait_GoesOnWhenTheStoreComesBack: a wait of minutes does not end by a restart of the
-// store.
+// TestWait_GoesOnWhenTheStoreComesBack: a restart of the store does not end a wait of
+// minutes.
 func TestWait_GoesOnWhenTheStoreComesBack(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -193,7 +194,7 @@ func TestWait_GoesOnWhenTheStoreComesBack(t *testing.T) {
 	}
 	looks := proxy.Add(respproxy.Pass, 0, respproxy.Mentions("demo"))
 	p := launch(t, nil, "wait", "-w", "60", "--store", "redis://"+proxy.Addr()+"?timeout=500ms", "demo")
-	looks.WaitFired(t, 6) // one look may ask twice
+	looks.WaitFired(t, 6) // one poll may send two requests
 	outage := proxy.Add(respproxy.Cut, 0, respproxy.Mentions("demo"))
 	looks.Remove()
 	outage.WaitFired(t, 3)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel sends PIPE to whoever writes to a connection whose other side has gone.
+// The kernel sends PIPE to a process that writes to a connection after the peer has closed it.
 func TestWatchSignals_HR_F8_AConnectionThatBreaksEndsNoWait(t *testing.T) {
 	ctx, s := watchSignals(t.Context())
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)

@@ -24,7 +24,7 @@ func launch(t *testing.T, adjust func(*exec.Cmd), args ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.Command(command(t), args...), t: t, said: new(output)}
 	p.Stderr = p.said
-	p.WaitDelay = bound // a guard and what it guards hold standard error too
+	p.WaitDelay = bound // the guard and its processes also hold standard error
 	if adjust != nil {
 		adjust(p.Cmd)
 	}
@@ -52,7 +52,7 @@ func (p *process) wantCode(want int) {
 	p.t.Helper()
 	stuck := time.AfterFunc(bound, func() { _ = p.Process.Kill() })
 	defer stuck.Stop()
-	_ = p.Wait() // the code says it
+	_ = p.Wait() // only the code counts
 	if got := p.ProcessState.ExitCode(); got != want {
 		p.t.Errorf("exit code %d, want %d", got, want)
 	}
@@ -61,7 +61,7 @@ func (p *process) wantCode(want int) {
 func (p *process) wantSaid(text string) {
 	p.t.Helper()
 	if !strings.Contains(p.said.String(), text) {
-		p.t.Errorf("said %q, want %q", p.said, text)
+		p.t.Errorf("printed %q, want %q", p.said, text)
 	}
 }
 
@@ -83,12 +83,12 @@ func awaitText(t *testing.T, o *output, text string) {
 	t.Helper()
 	for end := time.Now().Add(bound); !strings.Contains(o.String(), text); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("said %q, want %q", o, text)
+			t.Fatalf("printed %q, want %q", o, text)
 		}
 	}
 }
 
-// output collects what a process writes while the test reads it.
+// output collects the output of a process. It is safe for concurrent use.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

@@ -46,8 +46,8 @@ func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
 	}
 }
 
-// TestRun_AStoppedTerminalKeepsNoLock: the terminal of a run that waits was stopped by Ctrl-S,
-// or its connection hangs. The lock is handed over meanwhile, and others wait for it.
+// TestRun_AStoppedTerminalKeepsNoLock: Ctrl-S stops the terminal of a waiting run, or its
+// connection hangs. The run must still take the lock, run its command, and release.
 func TestRun_AStoppedTerminalKeepsNoLock(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir()
@@ -77,8 +77,8 @@ func startShown(t *testing.T, stderr *os.File, args ...string) *process {
 
 var atPlaceTwo = regexp.MustCompile(`waiting (\S+) for "demo" at place 2`)
 
-// secondsPass reports whether the line at place 2 was drawn twice within less than the five
-// seconds after which it is drawn in any case, since the holder is looked up again.
+// secondsPass reports whether the line at place 2 was drawn twice within less than five
+// seconds. After five seconds it is drawn in any case, with a new request for the holder.
 func secondsPass(text string) bool {
 	last := time.Duration(-1)
 	for _, shown := range atPlaceTwo.FindAllStringSubmatch(text, -1) {
@@ -129,7 +129,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// screen is what was written to a terminal.
+// screen collects the output to a terminal.
 type screen struct {
 	mu   sync.Mutex
 	seen []byte

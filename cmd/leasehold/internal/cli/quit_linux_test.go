@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A Ctrl-\ goes to a command in the foreground alone. Whether leasehold waits or its command
-// runs, it ends with 131 and says nothing of goroutines.
+// A Ctrl-\ goes only to the command in the foreground. Leasehold ends with 131 and prints no
+// goroutines, both during a wait and while its command runs.
 func TestQuit_HR_F6_ByTheTerminalOfACommandEndsWith131(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir()
@@ -33,9 +33,9 @@ func TestQuit_HR_F6_ByTheTerminalOfACommandEndsWith131(t *testing.T) {
 			p.awaitSaid("up")
 		}
 		fmt.Fprint(master, "\x1c")
-		_ = p.Wait() // the code says it
+		_ = p.Wait() // only the code counts
 		if code := p.ProcessState.ExitCode(); code != 131 || strings.Contains(p.said.String(), "goroutine") {
-			t.Errorf("exit code %d, said %q; want 131 and no dump", code, p.said)
+			t.Errorf("exit code %d, printed %q; want 131 and no dump", code, p.said)
 		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestStories_OnAQuorum runs the stories of a store that is made of three
-// servers, of which some are lost: lose N.
+// TestStories_OnAQuorum runs the stories for a store of three servers. The command
+// lose N kills server N.
 func TestStories_OnAQuorum(t *testing.T) {
 	var servers []*redistest.Server
 	var hosts []string
@@ -51,9 +51,9 @@ func TestStories_OnAQuorum(t *testing.T) {
 	})
 }
 
-// TestRun_NestedOnAQuorumGoesOnWithOneNodeSilent: another node is silent when the outer
-// run begins than when the inner one does, so the nodes count different tokens. The outer
-// lease is not lost, and the inner command has its token.
+// TestRun_NestedOnAQuorumGoesOnWithOneNodeSilent: one node is silent when the outer run
+// begins, and a different one when the inner run begins, so the nodes count different tokens.
+// The outer lease is not lost, and the inner command has its token.
 func TestRun_NestedOnAQuorumGoesOnWithOneNodeSilent(t *testing.T) {
 	live.Test(t)
 	t.Parallel()

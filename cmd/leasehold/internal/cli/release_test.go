@@ -14,8 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
-// TestRelease_HR_C7_ALateAnswerDoesNotHideALoss loses the answer to the first try of
-// a release: of a lease that was there, and of one that was not.
+// TestRelease_HR_C7_ALateAnswerDoesNotHideALoss drops the answer to the first try of
+// a release, both for a valid lease and for a lost one.
 func TestRelease_HR_C7_ALateAnswerDoesNotHideALoss(t *testing.T) {
 	live.Test(t)
 	server := redistest.Start(t)

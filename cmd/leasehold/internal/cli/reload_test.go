@@ -14,7 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
-// The log says that what was read before counts: so nothing may be new.
+// The log reports that the files read before stay in force, so that no new file may have an
+// effect.
 func TestServe_AHangupWithOneBadFileChangesNothing(t *testing.T) {
 	for bad, spoil := range map[string]func(dir string) error{
 		"certificate": func(dir string) error { return os.WriteFile(filepath.Join(dir, "cert.pem"), []byte("broken"), 0o600) },

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Whoever goes on after a release that a signal came into ends then. The runtime's own
-// URG, and a window that changes its size, are no such signals.
+// A signal during a release ends the process after the release. URG, which the runtime sends
+// to itself, and WINCH do not count.
 func TestSpare_DropsOneFatalSignalAndTellsOfIt(t *testing.T) {
 	for name, row := range map[string]struct {
 		signals []os.Signal

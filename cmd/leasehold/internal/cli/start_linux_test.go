@@ -16,13 +16,13 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
-// TestStart_TheGuardIsThereBeforeTheLock: a run starts its guard beside everything else, so
+// TestStart_TheGuardIsThereBeforeTheLock: a run starts its guard in parallel with the wait, so
 // that its command begins as soon as the lock is granted.
 func TestStart_TheGuardIsThereBeforeTheLock(t *testing.T) {
 	live.Test(t)
 	url := "file://" + t.TempDir()
 	for _, script := range []string{"sleep 60", "true"} {
-		// The guard of the holder is looked for as well, so that the waiter comes second.
+		// The test also waits for the guard of the holder, so that the waiter is the second.
 		awaitGuard(t, launch(t, nil, "run", "--store", url, "demo", "sh", "-c", script).Cmd)
 		if script != "true" {
 			awaitLock(t, url, "a holder", func(s leasehold.Snapshot) bool { return len(s.Holders) == 1 })
@@ -30,8 +30,8 @@ func TestStart_TheGuardIsThereBeforeTheLock(t *testing.T) {
 	}
 }
 
-// TestRun_P1_BeginsNothingUnderALeaseThatIsOver stops a run, and the guard that was told its
-// command, before the command has begun. By the time they go on another has the lock.
+// TestRun_P1_BeginsNothingUnderALeaseThatIsOver stops a run and its guard after the guard has
+// received the command and before it begins. When they continue, another client has the lock.
 func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -68,16 +68,16 @@ func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	both(syscall.SIGCONT)
-	_ = run.Wait() // the code says it
+	_ = run.Wait() // only the code counts
 	if code := run.ProcessState.ExitCode(); code != 79 || strings.Contains(said.String(), "command runs") || strings.Contains(said.String(), "begun") {
-		t.Errorf("exit code %d, said %q, want 79 and no command", code, said)
+		t.Errorf("exit code %d, printed %q, want 79 and no command", code, said)
 	}
 	if err := after.Release(); err != nil {
 		t.Error(err)
 	}
 }
 
-// awaitGuard returns the guard of a process when it has come to its own name.
+// awaitGuard waits until the guard of a process has set its name, and returns the guard.
 func awaitGuard(t *testing.T, cmd *exec.Cmd) *os.Process {
 	t.Helper()
 	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {

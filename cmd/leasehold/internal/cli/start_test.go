@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestStart_TheGuardIsItselfBeforeTheClientsOfTheStores: a guard ends its initialization at
-// its package, and what comes before it delays every command. Packages are initialized in
-// the order of their names as soon as all that they import is, so that an import of a late
-// one, such as os/exec, makes the guard late.
+// TestStart_TheGuardIsItselfBeforeTheClientsOfTheStores: the process of a guard does not leave
+// the initialization of the guard's package, and packages initialized before it delay every
+// command. Packages are initialized in the order of their names, but after all their imports,
+// so that an import with a late name, such as os/exec, delays the guard.
 func TestStart_TheGuardIsItselfBeforeTheClientsOfTheStores(t *testing.T) {
 	cmd := exec.Command(command(t), "version")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")

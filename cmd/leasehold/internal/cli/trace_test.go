@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// spanCollector is a collector that keeps the spans that it is sent, by their names.
+// spanCollector is a collector that stores the spans it receives.
 type spanCollector struct {
 	url    string
 	bodies chan *tracepb.TracesData
@@ -44,8 +44,8 @@ func startCollector(t *testing.T) *spanCollector {
 	return c
 }
 
-// TestServe_SpansGoFromTheCallerThroughToTheStore has a service send the spans of
-// a request that belongs to a trace already.
+// TestServe_SpansGoFromTheCallerThroughToTheStore checks the spans that a service sends for
+// a request with a trace of the caller.
 func TestServe_SpansGoFromTheCallerThroughToTheStore(t *testing.T) {
 	const traceID, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	c := startCollector(t)
@@ -65,21 +65,21 @@ func TestServe_SpansGoFromTheCallerThroughToTheStore(t *testing.T) {
 	}
 	res.Body.Close()
 	if id := res.Header.Get("X-Request-Id"); id != traceID {
-		t.Errorf("the request has the id %q, want that of its trace", id)
+		t.Errorf("the request has the id %q, want the id of its trace", id)
 	}
 	request, store := c.await(t, "POST /v1/locks/{name}"), c.await(t, "store acquire")
 	if hex.EncodeToString(request.TraceId) != traceID || hex.EncodeToString(request.ParentSpanId) != caller || request.Kind != tracepb.Span_SPAN_KIND_SERVER {
 		t.Errorf("the span of the request is not below the caller's: %+v", request)
 	}
 	if attribute(request.Attributes, "leasehold.key") != "orders/42" || attribute(request.Attributes, "http.response.status_code") != "201" {
-		t.Errorf("the span of the request does not tell what it was about: %+v", request)
+		t.Errorf("the span of the request lacks the attributes of the request: %+v", request)
 	}
 	if !bytes.Equal(store.TraceId, request.TraceId) || !bytes.Equal(store.ParentSpanId, request.SpanId) || store.Kind != tracepb.Span_SPAN_KIND_CLIENT {
 		t.Errorf("the span of the store is not below the request's: %+v", store)
 	}
 }
 
-// await waits for the span of a name.
+// await waits for a span with the name.
 func (c *spanCollector) await(t *testing.T, name string) *tracepb.Span {
 	t.Helper()
 	for timeout := time.After(bound); ; {
@@ -90,7 +90,7 @@ func (c *spanCollector) await(t *testing.T, name string) *tracepb.Span {
 		case body := <-c.bodies:
 			for _, r := range body.ResourceSpans {
 				if of := r.Resource.Attributes; attribute(of, "service.name") != "leasehold" || attribute(of, "service.namespace") != "shop" {
-					t.Errorf("the spans are those of %+v", r.Resource)
+					t.Errorf("the spans have the resource %+v", r.Resource)
 				}
 				for _, s := range r.ScopeSpans {
 					for _, span := range s.Spans {
@@ -104,7 +104,7 @@ func (c *spanCollector) await(t *testing.T, name string) *tracepb.Span {
 	}
 }
 
-// attribute is the text of the value of a key.
+// attribute returns the value of a key as text.
 func attribute(all []*common.KeyValue, key string) string {
 	for _, kv := range all {
 		if kv.Key != key {
