@@ -16,8 +16,8 @@ while True:
     if os.fork(): os._exit(0)
 `
 
-// TestStop_HR_F8_EndsAChainOfProcessesThatForkAndExit: each lives for less than a
-// look at the table of processes takes, and their leader is gone.
+// TestStop_HR_F8_EndsAChainOfProcessesThatForkAndExit: each process lives for less time than
+// a scan of the process table takes, and their leader has ended.
 func TestStop_HR_F8_EndsAChainOfProcessesThatForkAndExit(t *testing.T) {
 	live.Test(t)
 	for range 3 {

@@ -20,7 +20,7 @@ func TestRun_C4_KillingTheWrapperKillsEveryDescendant(t *testing.T) {
 	inner, _ := json.Marshal(wrapperScript{Role: "tree"})
 	for name, row := range map[string]struct {
 		script wrapperScript
-		kill   func(pid int) int // what is killed
+		kill   func(pid int) int // the pid or group to kill
 	}{
 		"the process": {wrapperScript{Role: "tree"}, func(pid int) int { return pid }},
 		"its group":   {wrapperScript{Role: "tree"}, func(pid int) int { return -pid }},
@@ -58,7 +58,7 @@ func TestRun_C4_TheGuardSurvivesWhatIsMeantForOthers(t *testing.T) {
 		kill(t, guard, sig.(syscall.Signal))
 	}
 	w.signal(syscall.SIGUSR1)
-	w.out.want("SIGUSR1") // by way of the guard
+	w.out.want("SIGUSR1") // the guard forwards it
 	w.signal(syscall.SIGKILL)
 	w.out.wantEnd(bound)
 }
@@ -95,16 +95,17 @@ func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
 	}
 }
 
-// TestStop_HR_G10_TheWrapperActsForAGuardThatHangs: the wrapper ends the tree in time. A guard
-// that goes on afterwards says how it ended; one that does not is lost.
+// TestStop_HR_G10_TheWrapperActsForAGuardThatHangs: the wrapper ends the tree in time. If the
+// guard continues afterwards, it reports the result; otherwise the wrapper reports
+// ErrGuardLost.
 func TestStop_HR_G10_TheWrapperActsForAGuardThatHangs(t *testing.T) {
 	live.Test(t)
 	skip.Unless(t, adoptsOrphans, "a subreaper")
 	const killed, lost = syscall.SIGKILL, true
 	for name, row := range map[string]struct {
 		first time.Duration // the deadline before the guard hangs
-		order string        // what the wrapper is told then
-		lost  bool          // the guard does not go on
+		order string        // the order to the wrapper after that
+		lost  bool          // the guard does not continue
 		want  Result
 	}{
 		"stop, slow":                {0, "stop 0s", !lost, Result{Code: 137, Signal: killed, Stopped: true}},
@@ -129,10 +130,10 @@ func TestStop_HR_G10_TheWrapperActsForAGuardThatHangs(t *testing.T) {
 				kill(t, w.guard, syscall.SIGCONT)
 			}
 			r := w.report()
-			if r.Result == nil { // that the deadline was set
+			if r.Result == nil { // the report about the deadline
 				r = w.report()
 			}
-			r.Result.DeadlineHit = r.Result.DeadlineHit && row.order != "deadline 1h" // by the wrapper's own clock
+			r.Result.DeadlineHit = r.Result.DeadlineHit && row.order != "deadline 1h" // depends on the clock of the wrapper
 			if r.Err != wantErr || *r.Result != row.want {
 				t.Errorf("%+v, %v; want %+v, %v", *r.Result, r.Err, row.want, wantErr)
 			}

@@ -23,11 +23,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bound is how long anything here may take that has no time of its own.
+// bound is the time limit of operations without their own limit.
 const bound = time.Minute
 
-// exitGraceVar names a variable of the environment with the exitGrace of the guards that are
-// started then. They have it before the init that never returns in them.
+// exitGraceVar names an environment variable with the exitGrace of guards. Guards read it
+// in a variable's initialization, because their init never returns.
 const exitGraceVar = "PROC_EXIT_GRACE"
 
 var _ = func() bool {
@@ -38,12 +38,12 @@ var _ = func() bool {
 	return err == nil
 }()
 
-// The test binary plays every part: wrapper, guard (by the init of the package), child and grandchild.
+// The test binary has all roles: wrapper, guard (by the init of the package), child and grandchild.
 func TestMain(m *testing.M) {
-	os.Setenv("GORACE", "atexit_sleep_ms=0") // or each of the parts takes a second to leave
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // otherwise each process sleeps for a second at its exit
 	switch os.Getenv("PROC_ROLE") {
 	case "":
-		// Under nohup the tests would hand down an ignored SIGHUP.
+		// Under nohup the children of the tests would inherit an ignored SIGHUP.
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 		goleak.VerifyTestMain(m)
 	case "wrapper":
@@ -68,8 +68,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// treeSize is how many processes the role "tree" makes: itself, a child in its
-// group, one in a session of its own, and a daemon without a parent.
+// treeSize is the number of processes of the role "tree": itself, a child in its
+// group, a child in a new session, and a daemon without a parent.
 const treeSize = 4
 
 func play(role string, session bool) *exec.Cmd {
@@ -83,10 +83,10 @@ func play(role string, session bool) *exec.Cmd {
 
 func playLeaf() {
 	fmt.Println("up")
-	<-time.After(10 * bound) // should all else fail
+	<-time.After(10 * bound) // in case the test does not kill it
 }
 
-// playEcho names every signal it gets, and leaves with 7 on TERM.
+// playEcho prints the name of every signal that it receives, and exits with 7 on TERM.
 func playEcho() {
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, echoed()...)
@@ -99,8 +99,8 @@ func playEcho() {
 	}
 }
 
-// script is what the role "wrapper" is told in PROC_SCRIPT. The command's output
-// is descriptor 3, reports go to 4, and lines on 5 give orders.
+// wrapperScript has the parameters of the role "wrapper", in PROC_SCRIPT. The command's output
+// is descriptor 3, reports go to 4, and orders are lines on 5.
 type wrapperScript struct {
 	Args  []string
 	Role  string
@@ -157,7 +157,7 @@ func playWrapper() {
 	os.Exit(r.Code)
 }
 
-// writeToNobody writes to a connection whose other side has gone.
+// writeToNobody writes to a connection that the peer has closed.
 func writeToNobody() {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	must(err)
@@ -167,7 +167,7 @@ func writeToNobody() {
 	}
 }
 
-// echoed are the signals that playEcho names.
+// echoed returns the signals that playEcho prints.
 func echoed() []os.Signal {
 	return slices.DeleteFunc(Forwarded(), func(s os.Signal) bool { return s == syscall.SIGURG }) // Go sends it to itself
 }
@@ -179,7 +179,7 @@ func roleCommand(role string, args []string) Command {
 	return Command{Args: []string{os.Args[0]}, Env: append(os.Environ(), "PROC_ROLE="+role)}
 }
 
-// wrapper is a wrapper in a process of its own.
+// wrapper is a wrapper in a separate process.
 type wrapper struct {
 	t       *testing.T
 	cmd     *exec.Cmd
@@ -218,8 +218,8 @@ func startWrapper(t *testing.T, s wrapperScript, adjust func(*exec.Cmd)) *wrappe
 	return w
 }
 
-// bury kills a process and all below it. The others are orphans then, and this
-// process the heir, one generation after the other.
+// bury kills a process and its descendants, and reaps them. Descendants become children of
+// this process when their parent dies.
 func bury(cmd *exec.Cmd, orphans ...int) {
 	all, _ := processes(0)
 	below := under(all, func(e procEntry) bool { return e.pid == cmd.Process.Pid })
@@ -238,12 +238,12 @@ func bury(cmd *exec.Cmd, orphans ...int) {
 func (w *wrapper) report() (r wrapperReport) {
 	w.t.Helper()
 	if err := w.reports.Decode(&r); err != nil {
-		w.t.Fatalf("the wrapper reports nothing: %v", err)
+		w.t.Fatalf("no report of the wrapper: %v", err)
 	}
 	return r
 }
 
-// setDeadline makes the wrapper set its deadline, and returns when it has.
+// setDeadline makes the wrapper set its deadline, and waits for its report.
 func (w *wrapper) setDeadline(d time.Duration) {
 	w.t.Helper()
 	fmt.Fprintln(w.orders, "deadline", d)
@@ -257,7 +257,7 @@ func (w *wrapper) signal(sig syscall.Signal) {
 	}
 }
 
-// find returns the first process that is as asked for, or 0.
+// find returns the id of the first process that is accepts, or 0.
 func find(is func(procEntry) bool) int {
 	all, _ := processes(0)
 	for _, e := range all {
@@ -268,8 +268,8 @@ func find(is func(procEntry) bool) int {
 	return 0
 }
 
-// lines is the output of a tree of processes. Its end is the proof that they all
-// are gone, for each of them holds the pipe.
+// lines is the output of a tree of processes. Its end proves that they all have ended,
+// because each of them holds the pipe.
 type lines struct {
 	t *testing.T
 	f *os.File
@@ -289,7 +289,7 @@ func (l *lines) want(text string) {
 	}
 }
 
-// wantAmid reads up to a line, before which another may stand.
+// wantAmid reads up to the line text. The line other may precede it.
 func (l *lines) wantAmid(text, other string) {
 	l.t.Helper()
 	must(l.f.SetReadDeadline(time.Now().Add(bound)))
@@ -304,12 +304,12 @@ func (l *lines) wantAmid(text, other string) {
 	}
 }
 
-// wantNothing checks that nothing is printed for a while.
+// wantNothing checks that no line is printed for a while.
 func (l *lines) wantNothing(within time.Duration) {
 	l.t.Helper()
 	must(l.f.SetReadDeadline(time.Now().Add(within)))
 	if got, err := l.r.ReadString('\n'); !errors.Is(err, os.ErrDeadlineExceeded) || got != "" {
-		l.t.Fatalf("read %q, %v; want nothing", got, err)
+		l.t.Fatalf("read %q, %v; want no output", got, err)
 	}
 }
 
@@ -324,7 +324,7 @@ func (l *lines) wantEnd(within time.Duration) {
 	l.t.Helper()
 	must(l.f.SetReadDeadline(time.Now().Add(within)))
 	if rest, err := io.ReadAll(l.r); errors.Is(err, os.ErrDeadlineExceeded) {
-		l.t.Fatalf("somebody still lives after %v; read %q", within, rest)
+		l.t.Fatalf("a process still lives after %v; read %q", within, rest)
 	}
 }
 
@@ -341,7 +341,7 @@ func pipe(t *testing.T) (r, w *os.File) {
 	return r, w
 }
 
-// start runs cmd in this process, and returns what it prints.
+// start starts cmd with this process as its wrapper, and returns its output.
 func start(t *testing.T, cmd Command) (*Process, *lines) {
 	t.Helper()
 	r, w := pipe(t)
@@ -386,7 +386,7 @@ func send(t *testing.T, p *Process, sig syscall.Signal) {
 	}
 }
 
-// must is for what cannot fail, and for the parts that have no test to fail.
+// must panics on errors that cannot happen, and on errors in roles, which have no test.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -20,7 +20,7 @@ func TestNotices_PausesGrow(t *testing.T) {
 	const s = time.Second
 	want := []time.Duration{0, 5 * s, 15 * s, 35 * s, 75 * s, 155 * s, 315 * s, 635 * s, 1235 * s, 1835 * s, 2435 * s, 3035 * s}
 	if !slices.Equal(told, want) {
-		t.Errorf("told after %v, want %v", told, want)
+		t.Errorf("notices after %v, want %v", told, want)
 	}
 }
 
@@ -80,6 +80,6 @@ func TestPlan_ADeadlineStillMovesDuringAStop(t *testing.T) {
 	p.step(95)
 	p.setDeadline(1000)
 	if p.next() != 500 {
-		t.Errorf("KILL at %d, want 500 as Stop said", p.next())
+		t.Errorf("KILL at %d, want 500 from Stop", p.next())
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// prepare returns a guard that has begun to wait for its command.
+// prepare returns a guard that waits for its command.
 func prepare(t *testing.T) *Prepared {
 	t.Helper()
 	g := Prepare()
@@ -32,7 +32,7 @@ func TestPrepared_TheCommandRunsUnderTheGuardThatWasThere(t *testing.T) {
 				kill(t, pid, syscall.SIGKILL)
 				for end := time.Now().Add(bound); !g.link.ended(); time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
-						t.Fatal("nobody notices that the guard has died")
+						t.Fatal("the death of the guard was not detected")
 					}
 				}
 			}
@@ -43,7 +43,7 @@ func TestPrepared_TheCommandRunsUnderTheGuardThatWasThere(t *testing.T) {
 			if was := p.guard.Pid == pid; was == dies {
 				t.Errorf("the guard is %d; %d was prepared, and died: %t", p.guard.Pid, pid, dies)
 			}
-			g.Close() // no longer its own
+			g.Close() // has no effect: the guard belongs to p
 			if r := wait(t, p); r != (Result{Code: 7}) {
 				t.Errorf("%+v, want code 7", r)
 			}

@@ -70,8 +70,8 @@ func TestRun_C6_ArgumentsAndVariablesReachTheCommandAsTheyAre(t *testing.T) {
 	wait(t, p)
 }
 
-// TestRun_C5_SignalsAreForwardedToTheGroup sends all that Go lets a program have. That the
-// kernel sends PIPE to the wrapper, when its store has gone, is no signal for the command.
+// TestRun_C5_SignalsAreForwardedToTheGroup sends all signals that Go can deliver. The PIPE that
+// the kernel sends to the wrapper after a closed connection must not be forwarded.
 func TestRun_C5_SignalsAreForwardedToTheGroup(t *testing.T) {
 	w := startWrapper(t, wrapperScript{Role: "echo"}, nil)
 	w.out.want("up")
@@ -143,7 +143,7 @@ func TestRun_TheExitCodeSurvivesASignalAtTheLastMoment(t *testing.T) {
 		}
 		for running := true; running; {
 			kill(t, os.Getpid(), syscall.SIGWINCH)
-			_ = p.Signal(syscall.SIGCONT) // too late at last
+			_ = p.Signal(syscall.SIGCONT) // fails at the end
 			select {
 			case <-p.Done():
 				running = false
@@ -189,7 +189,7 @@ func TestRun_WhatTheChildLeavesBehindEndsBeforeWaitReturns(t *testing.T) {
 	out.want("up")
 	inW.Close()
 	if r := wait(t, p); r != (Result{Code: 3}) {
-		t.Errorf("%+v, want code 3 and nothing else", r)
+		t.Errorf("%+v, want only code 3", r)
 	}
 	out.wantEnd(bound)
 	noChildren(t)
@@ -197,11 +197,11 @@ func TestRun_WhatTheChildLeavesBehindEndsBeforeWaitReturns(t *testing.T) {
 
 func TestRun_WhatEndsByItselfSoonAfterTheChildIsLeftInPeace(t *testing.T) {
 	if exitGrace < 100*time.Millisecond {
-		t.Errorf("soon is %v, which a busy machine takes to end a process", exitGrace)
+		t.Errorf("exitGrace is %v, too short for a busy machine to end a process", exitGrace)
 	}
-	t.Setenv(exitGraceVar, "1m") // a machine may stand still for longer than soon
+	t.Setenv(exitGraceVar, "1m") // a machine may stall for longer than the default
 	in, inW := pipe(t)
-	// The standard input of what a shell has in the background is /dev/null.
+	// A shell gives commands in the background /dev/null as standard input.
 	cmd := sh(`exec 3<&0; (trap "echo disturbed" TERM; read x <&3; echo finished) & exit 0`)
 	cmd.Stdin, cmd.Grace = in, time.Second
 	p, out := start(t, cmd)
@@ -216,7 +216,7 @@ func TestRun_WhatEndsByItselfSoonAfterTheChildIsLeftInPeace(t *testing.T) {
 	wait(t, p)
 }
 
-// noChildren checks that no zombie and no guard is left.
+// noChildren checks that neither a zombie nor a guard is left.
 func noChildren(t *testing.T) {
 	t.Helper()
 	all, err := processes(0)

@@ -21,7 +21,7 @@ func TestStop_C3_KillsWhatIgnoresTermAndEveryGrandchild(t *testing.T) {
 	out.wantUp(treeSize)
 	began := time.Now()
 	p.Stop(grace)
-	p.Stop(time.Hour) // changes nothing
+	p.Stop(time.Hour) // has no effect
 	out.wantEnd(bound)
 	if took := time.Since(began); took < grace {
 		t.Errorf("killed after %v, before the grace of %v", took, grace)
@@ -62,7 +62,7 @@ func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
 func TestDeadline_PushedForwardIsNotHit(t *testing.T) {
 	live.Test(t)
 	in, inW := pipe(t)
-	first := time.Now().Add(6 * time.Second) // a busy machine takes some of it to start
+	first := time.Now().Add(6 * time.Second) // on a busy machine the start takes a part of it
 	cmd := sh("read x; exit 4")
 	cmd.Stdin, cmd.Deadline, cmd.Grace = in, first, 10*time.Millisecond
 	p, _ := start(t, cmd)
@@ -92,8 +92,8 @@ func TestDeadline_FarAwayIsNoDeadline(t *testing.T) {
 	}
 }
 
-// TestDeadline_InThePastBeginsNothing: a command that was only killed at once might have done
-// its work by then.
+// TestDeadline_InThePastBeginsNothing: the command must not start, because it could do its work
+// before an immediate kill.
 func TestDeadline_InThePastBeginsNothing(t *testing.T) {
 	live.Test(t)
 	cmd := sh("sleep 1000")

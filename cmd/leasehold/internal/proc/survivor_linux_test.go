@@ -15,9 +15,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// TestSurvivor_ProcessOfAnotherUserIsReportedAndAwaited: a command that becomes root, as
-// through sudo, cannot be signalled by the user who runs it. It is reported at TERM, at
-// KILL, and later. Neither the guard nor the wrapper reports its end while it lives.
+// TestSurvivor_ProcessOfAnotherUserIsReportedAndAwaited: a user cannot send signals to a
+// command that becomes root, for example by sudo. The command is reported at TERM, at KILL, and
+// later. Neither the guard nor the wrapper reports its end while it lives.
 func TestSurvivor_ProcessOfAnotherUserIsReportedAndAwaited(t *testing.T) {
 	live.Test(t)
 	skip.Unless(t, os.Getuid() == 0, "root")
@@ -60,7 +60,7 @@ func TestStart_SaysThatProcIsNotMounted(t *testing.T) {
 	}
 }
 
-// copySelf copies the test binary to where other users may execute it.
+// copySelf copies the test binary to a directory in which other users may execute it.
 func copySelf(t *testing.T, mode os.FileMode) string {
 	t.Helper()
 	dir := t.TempDir()

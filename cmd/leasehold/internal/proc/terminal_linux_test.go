@@ -93,10 +93,10 @@ func TestTerminal_AChildStartedInTheBackgroundGetsTheTerminalWithFg(t *testing.T
 func TestTerminal_AChildThatCanNeverHaveTheTerminalIsEnded(t *testing.T) {
 	pty := startShell(t)
 	text := strings.ReplaceAll(run("read x </dev/tty"), "'", `'"'"'`)
-	pty.say("(sh -c '" + text + "; echo over-$?' &)") // no shell knows of this job
-	pty.want("over-137")                              // the wrapper here has no grace
+	pty.say("(sh -c '" + text + "; echo over-$?' &)") // not a job of the interactive shell
+	pty.want("over-137")                              // 137: the grace of this wrapper is zero
 	sh := find(func(e procEntry) bool { return e.ppid == os.Getpid() && e.pid != pty.shell })
-	_, _ = syscall.Wait4(sh, nil, 0, nil) // this process was its heir
+	_, _ = syscall.Wait4(sh, nil, 0, nil) // it has become a child of this process
 }
 
 func TestTerminal_AChildKilledInRawModeLeavesTheTerminalSane(t *testing.T) {
@@ -122,13 +122,13 @@ func TestTerminal_AnInteractiveShellWorksAsChild(t *testing.T) {
 	pty.want("\nouter-42")
 }
 
-// run is a shell command for a wrapper around sh.
+// run returns a shell command that starts a wrapper around sh.
 func run(script string) string {
 	text, _ := json.Marshal(wrapperScript{Args: []string{"sh", "-c", script}})
 	return fmt.Sprintf("PROC_ROLE=wrapper PROC_SCRIPT='%s' %s 3>&1 4>/dev/null 5</dev/null", text, os.Args[0])
 }
 
-// terminalEnd is the end of a terminal at which a user would sit.
+// terminalEnd is the user's end of a terminal.
 type terminalEnd struct {
 	*os.File
 	t     *testing.T
@@ -136,7 +136,7 @@ type terminalEnd struct {
 	shell int
 }
 
-// startShell starts an interactive bash on a terminal of its own.
+// startShell starts an interactive bash on a new terminal.
 func startShell(t *testing.T) *terminalEnd {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
@@ -157,7 +157,7 @@ func startShell(t *testing.T) *terminalEnd {
 
 func (e *terminalEnd) say(line string) { fmt.Fprintln(e, line) }
 
-// want reads until the text has come.
+// want reads until the output contains the text.
 func (e *terminalEnd) want(text string) {
 	e.t.Helper()
 	must(e.SetReadDeadline(time.Now().Add(bound)))
@@ -186,7 +186,7 @@ func openPTY(t *testing.T) (pty, tty *os.File) {
 	return pty, tty
 }
 
-// foreground is the foreground process group of the terminal.
+// foreground returns the foreground process group of the terminal.
 func foreground(t *testing.T, pty *os.File) (group int) {
 	t.Helper()
 	conn, err := pty.SyscallConn()

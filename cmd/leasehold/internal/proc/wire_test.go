@@ -54,7 +54,7 @@ func TestMessages_WhatIsNoneIsAnError(t *testing.T) {
 		}
 	}
 	if _, err := readSpec(bytes.NewReader(frame("0", "0", "0", "5", "p", "", "a"))); err == nil {
-		t.Error("a spec with fewer arguments than it says is taken")
+		t.Error("a spec with fewer arguments than its count is accepted")
 	}
 }
 
