@@ -86,7 +86,7 @@ func (spec *lockSpec) acquireDetached(cmd *cobra.Command) error {
 	defer watcher.stop()
 	held, err := spec.acquire(ctx, client)
 	watcher.detach()
-	if err == nil && ctx.Err() != nil { // a signal, in the last moment
+	if err == nil && ctx.Err() != nil { // a signal arrived just before detach
 		err = errors.Join(context.Cause(ctx), held.release(nil))
 	}
 	if err != nil {
@@ -104,8 +104,9 @@ func (spec *lockSpec) acquireDetached(cmd *cobra.Command) error {
 	return nil
 }
 
-// outputClosed reports whether the process began without a standard output. Go's runtime
-// opens /dev/null in its place, for reading too; a shell opens it for writing only.
+// outputClosed reports whether the process began without a standard output. In that case Go's
+// runtime opens /dev/null for reading and writing; a redirection of a shell opens it only for
+// writing.
 func outputClosed() bool {
 	out, err := os.Stdout.Stat()
 	if err != nil {

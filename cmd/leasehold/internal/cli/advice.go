@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
-// adviser is an error with advice about what to do.
+// adviser is implemented by errors with advice.
 type adviser interface {
 	error
 	Advice() string
@@ -31,7 +31,7 @@ func (a *advised) Advice() string { return a.advice }
 
 func (a *advised) Unwrap() error { return a.error }
 
-// advice returns a hint how to solve err, or "" if there is none.
+// advice returns a hint how to solve err, or "".
 func (g *global) advice(cmd *cobra.Command, err error) string {
 	var known adviser
 	errors.As(err, &known)

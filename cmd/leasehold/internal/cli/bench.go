@@ -58,7 +58,7 @@ type figures struct {
 	Store string `json:"store"`
 	// Pair is a lock and its release, by one goroutine.
 	Pair spread `json:"pair"`
-	// PairsPerSecond are of all goroutines together, each with a lock of its own.
+	// PairsPerSecond is the sum for all goroutines, each with its own lock.
 	Goroutines     int     `json:"goroutines"`
 	PairsPerSecond float64 `json:"pairsPerSecond"`
 	// HandOver is the time from the call of Release until a waiter in another client
@@ -159,7 +159,7 @@ func pairs(ctx context.Context, c *leasehold.Client, key string, lasting time.Du
 	return spreadOf(took), nil
 }
 
-// throughput counts the pairs of n goroutines, each with a lock of its own.
+// throughput counts the pairs of n goroutines, each with its own lock.
 func throughput(ctx context.Context, c *leasehold.Client, prefix string, n int, lasting time.Duration) (perSecond float64, err error) {
 	counts, errs := make([]int, n), make([]error, n)
 	var wg sync.WaitGroup

@@ -110,7 +110,7 @@ type broken struct {
 
 func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) error {
 	b := broken{Key: s.Key, Lease: id, Reason: f.reason}
-	text, then := "", "" // it came between the look and the break
+	text, then := "", "" // stay empty if the lease is newer than the snapshot
 	for _, h := range s.Holders {
 		if h.ID == id {
 			b.Owner, b.Token = cmp.Or(h.Owner, ownerName("", h.Foreign)), h.Token

@@ -26,7 +26,7 @@ func Run(args []string) error {
 	root := newRoot(g)
 	root.SetArgs(args)
 	out := &printed{w: os.Stdout}
-	root.SetOut(out) // before the verbs of cobra are made, which keep it
+	root.SetOut(out) // before cobra makes its own verbs, which store it
 	refuseUnknown(root)
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		offerChoices(root)
@@ -101,7 +101,7 @@ func (p *printed) failed(err error) error {
 	return &exitError{code: codeOutput, err: cmp.Or(err, p.err)}
 }
 
-// Command returns the command with all its verbs, for documents that are made from it.
+// Command returns the command with all its verbs, for generated documents.
 func Command() *cobra.Command { return newRoot(new(global)) }
 
 func newRoot(g *global) *cobra.Command {
@@ -112,8 +112,8 @@ func newRoot(g *global) *cobra.Command {
 		Long:          about,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Cobra's own flag prints by a template, whose package keeps every method of every
-		// type in the binary, half of its size.
+		// Cobra's own version flag uses text/template. This package makes the linker keep every
+		// method of every type, which doubles the size of the binary.
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {

@@ -43,7 +43,7 @@ var _ otlptrace.Client = (*collector)(nil)
 const (
 	defaultCollector = "http://localhost:4318"
 	collectorTimeout = 10 * time.Second // of one request
-	maxCollected     = 4 << 10          // of an answer, which is for the log
+	maxCollected     = 4 << 10          // bytes of an answer, for the log
 )
 
 // newCollector returns the collector that the environment variables describe, which
@@ -69,7 +69,7 @@ func newCollector(getenv func(string) string) (*collector, error) {
 		timeout = time.Duration(ms) * time.Millisecond
 	}
 	c.client = &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // the headers may hold a password, which is for this collector
+		return http.ErrUseLastResponse // the headers may hold a password for this collector
 	}}
 	return c, nil
 }
@@ -124,7 +124,7 @@ func collectorTLS(getenv func(string) string) (*tls.Config, error) {
 	return config, nil
 }
 
-// Start implements [otlptrace.Client]. A collector is reached when there are spans.
+// Start implements [otlptrace.Client]. It does not connect: the first spans do.
 func (c *collector) Start(context.Context) error { return nil }
 
 // Stop implements [otlptrace.Client].
@@ -155,7 +155,7 @@ func zip(body []byte) ([]byte, error) {
 	return small.Bytes(), err
 }
 
-// send sends a request once. An error that is not permanent is worth another try.
+// send sends a request once. The caller may retry unless the error is a [backoff.PermanentError].
 func (c *collector) send(ctx context.Context, body []byte) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
 	if err != nil {
@@ -170,7 +170,7 @@ func (c *collector) send(ctx context.Context, body []byte) error {
 	text, _ := io.ReadAll(io.LimitReader(res.Body, maxCollected)) // for the log
 	switch res.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
-		return nil // it has the spans, or does not want some of them
+		return nil // the collector has accepted the spans, or has rejected some of them for good
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && seconds > 0 {
 			return backoff.RetryAfter(seconds)

@@ -35,9 +35,9 @@ type config struct {
 // configKeys are the keys that a configuration file may have.
 var configKeys = []string{"owner", "prefix", "store", "ttl"}
 
-// configFile returns the one configuration file that is read: that of --config, of
-// $LEASEHOLD_CONFIG, of the user if it exists, or of the machine. named reports whether
-// the call or the environment names it.
+// configFile returns the path of the only configuration file that is read: --config,
+// $LEASEHOLD_CONFIG, the user's file if it exists, or the file of the machine. named reports
+// whether the call or the environment names it.
 func (g *global) configFile() (path string, named bool) {
 	if path := cmp.Or(g.configPath, os.Getenv(envConfig)); path != "" {
 		return path, true
@@ -132,8 +132,8 @@ func checkOwner(name string) error {
 	return nil
 }
 
-// addPrefix puts the prefix into the URL of the store that the file names, or of the
-// default one.
+// addPrefix adds the prefix to the URL of the store that the file names, or of the default
+// store.
 func (c *config) addPrefix() error {
 	if c.prefix == nil {
 		return nil

@@ -38,7 +38,7 @@ func (d *duration) String() string {
 // Type implements [pflag.Value].
 func (d *duration) Type() string { return "duration" }
 
-// span formats a duration for people.
+// span formats a duration for messages.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:

@@ -55,7 +55,7 @@ leader's owner; with --json all that is known of the leader.
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows NAME belongs to the command
+	flags.SetInterspersed(false) // the arguments after NAME belong to the command
 	flags.SortFlags = false
 	flags.StringVar(&f.value, "value", "", "what the others are told, such as an address, `TEXT`")
 	flags.BoolVar(&f.leader, "leader", false, "print who leads, and run nothing")
@@ -85,7 +85,7 @@ func (c *runCommand) lead(ctx context.Context) error {
 	for again := false; ; again, c.owner = true, newOwner(c.named) {
 		err := c.run(ctx)
 		var exit *exitError
-		ended := errors.As(err, &exit) && (!exit.unopened || !again) // a store that was there before may come back
+		ended := errors.As(err, &exit) && (!exit.unopened || !again) // if the store was up before, it may come back
 		switch {
 		case ended && exit.lost:
 			if exit.err != nil {

@@ -29,7 +29,7 @@ type heldLock struct {
 	Mode  string `json:"mode"`
 }
 
-// Modes of a lock under which something runs.
+// Modes of a lock under which a command runs.
 const (
 	modeExclusive = "exclusive"
 	modeShared    = "shared"
@@ -93,9 +93,9 @@ func passedOn(store string, pass bool) []string {
 	return append(env, envStore+"="+store)
 }
 
-// environ returns the environment of a command that runs under leases: that of this
-// process, and the variables that describe the lock of NAME. The locks of --also are
-// listed with the outer locks.
+// environ returns the environment of a command that runs under leases: the environment of this
+// process, and the variables that describe the lock of NAME. The list of outer locks includes
+// the locks of --also.
 func environ(spec *lockSpec, lease *leaseSet) []string {
 	inner := spec.describe(lease.main)
 	env := append(passedOn(spec.store, spec.flags.passStore),

@@ -11,8 +11,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Exit codes of the command itself. They follow sysexits.h and timeout(1) where those
-// define one.
+// Exit codes of the command itself. They follow sysexits.h and timeout(1) if these define a
+// code for the case.
 const (
 	codeNotThere    = 1   // there is no such lease, or no leader; or a check has failed
 	codeUsage       = 64  // the call itself is wrong
@@ -20,7 +20,7 @@ const (
 	codeUnavailable = 69  // the store does not answer; no command was started
 	codeInternal    = 70  // anything else
 	codeOutput      = 74  // the output could not be printed
-	codeBusy        = 75  // held by others
+	codeBusy        = 75  // held by another owner
 	codeLost        = 79  // the lease ended before the command
 	codeUnreleased  = 80  // the command succeeded, the release was not confirmed
 	codeOverdue     = 124 // --at-most was exceeded

@@ -58,7 +58,7 @@ func (g *global) inspect(cmd *cobra.Command, name string) error {
 	return nil
 }
 
-// show prints a lock for people.
+// show prints a lock as text.
 func show(w io.Writer, s driver.Snapshot) {
 	fmt.Fprintf(w, "%s: %s\n", printable(s.Key), headline(s))
 	for _, h := range s.Holders {

@@ -11,8 +11,8 @@ import (
 // them is dropped.
 const maxLines = 100
 
-// lines writes to w, one line after another, in a goroutine that exists while there are
-// some. It is safe for concurrent use.
+// lines writes to w, one line after another, in a goroutine that exists while lines are
+// waiting. It is safe for concurrent use.
 type lines struct {
 	w io.Writer
 
@@ -20,7 +20,7 @@ type lines struct {
 	waiting []*pendingLine // the first is being written
 }
 
-// pendingLine is a line that is to be written.
+// pendingLine is a line that is not yet written.
 type pendingLine struct {
 	text    string
 	written chan struct{} // closed after the write; nil for a line of later

@@ -135,7 +135,7 @@ type lockSpec struct {
 	flags  *lockFlags
 	names  []string // NAME, then the names of --also
 	store  string
-	named  string              // the owner's name for people, if it has one
+	named  string              // the readable owner name, if it has one
 	owner  string              // the identity, by which nested runs re-enter
 	argv   []string            // the command that will run; empty for acquire
 	opts   []leasehold.Option  // in addition to the options from flags
@@ -262,8 +262,8 @@ func (spec *lockSpec) acquire(ctx context.Context, client *leasehold.Client) (*l
 	return g, nil
 }
 
-// acquireOne waits for one lock, and until its lease has its full time: a lease that was
-// handed over begins with a short one.
+// acquireOne waits for one lock, and then until its lease has the full TTL: after a hand-over
+// a lease begins with a shorter time.
 func (spec *lockSpec) acquireOne(ctx context.Context, client *leasehold.Client, name string, began time.Time) (*leasehold.Lease, error) {
 	wait := time.Duration(spec.flags.wait)
 	if wait > 0 && len(spec.names) > 1 {
@@ -293,7 +293,7 @@ func (spec *lockSpec) acquireOne(ctx context.Context, client *leasehold.Client, 
 	return lease, nil
 }
 
-// refused gives an acquisition that failed its exit code.
+// refused returns the error of a failed acquisition, with its exit code.
 func (spec *lockSpec) refused(ctx context.Context, err error) error {
 	var sig *signalError
 	var busy *leasehold.HeldError

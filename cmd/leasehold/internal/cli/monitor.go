@@ -42,7 +42,7 @@ func (m *monitor) limit() time.Time {
 // follow returns when the command and all its descendants are gone.
 func (m *monitor) follow(p *proc.Process) {
 	// The lease is renewed every third of its TTL. At this rate the guard's deadline
-	// stays close to the lease's, at whatever moment this process is stopped.
+	// stays close to the lease's, even if this process is stopped at any moment.
 	tick := time.NewTicker(min(max(m.cmd.ttl()/50, 5*time.Millisecond), 500*time.Millisecond))
 	defer tick.Stop()
 	var atMost <-chan time.Time
@@ -72,7 +72,7 @@ func (m *monitor) follow(p *proc.Process) {
 // look pushes the guard's deadline forward if the lease was renewed.
 func (m *monitor) look(p *proc.Process) {
 	if m.leases.cause() != nil {
-		return // the deadline of a lost lease stays
+		return // the deadline of a lost lease does not change
 	}
 	if limit := m.limit(); !m.deadline.IsZero() && limit.After(m.deadline) {
 		m.deadline = limit

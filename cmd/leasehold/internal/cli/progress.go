@@ -26,7 +26,7 @@ type queueView struct {
 
 	mu   sync.Mutex
 	last wait      // shown by the line
-	at   time.Time // when it was true
+	at   time.Time // the time of last
 
 	changed chan struct{} // receives when last has changed; nil before the first line
 	stop    chan struct{} // ends the drawing
@@ -48,7 +48,7 @@ type wait struct {
 	closed time.Duration // for how much longer the lock stays closed without a holder
 }
 
-// holderInterval is the time between two looks at the holder while a terminal shows it.
+// holderInterval is the time between two requests for the holder while a terminal shows it.
 const holderInterval = 5 * time.Second
 
 // event is called by the waiting goroutine, see [leasehold.ObserveWait].

@@ -73,7 +73,7 @@ Released again within a minute, it is as if it had been released once.
 	}
 }
 
-// release releases a lease that outlived its command.
+// release releases a lease that has outlived its command.
 func (g *global) release(key, id string) error {
 	ref := driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: remembered}
 	return g.refer(ref, func(ctx context.Context, store driver.Driver) (driver.Reply, error) {
@@ -81,8 +81,8 @@ func (g *global) release(key, id string) error {
 	})
 }
 
-// remembered is for how long a store remembers that a lease was released rather than
-// lost. With it, a release whose reply was lost can be repeated.
+// remembered is the time for which a store keeps the record that a lease was released and not
+// lost. With this record, a release can be repeated after a lost reply.
 const remembered = time.Minute
 
 // refer sends a request about a lease by its id, until the store answers. Renewals and
@@ -102,7 +102,7 @@ func (g *global) refer(ref driver.Ref, ask func(context.Context, driver.Driver) 
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(noContext, requestTimeout)
 	defer cancel()
-	unanswered := false // a try was not
+	unanswered := false // whether a try got no answer
 	for pause := 20 * time.Millisecond; ; pause *= 2 {
 		try, end := context.WithTimeout(ctx, requestTimeout/3)
 		reply, err := ask(try, store)

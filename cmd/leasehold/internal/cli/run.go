@@ -32,7 +32,7 @@ func newRun(g *global) *cobra.Command {
 		Long:    runLong,
 		Example: runExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			guard := proc.Prepare() // it starts while all the rest is made ready
+			guard := proc.Prepare() // it starts in parallel with the rest of the preparation
 			defer guard.Close()
 			c, err := f.runCommand(cmd, args)
 			if err != nil {
@@ -44,7 +44,7 @@ func newRun(g *global) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows NAME belongs to the command
+	flags.SetInterspersed(false) // the arguments after NAME belong to the command
 	f.registerLock(cmd)
 	flags.StringArrayVar(&f.also, "also", nil, "hold the lock `NAME` as well, in the same way; may be repeated")
 	f.registerCommand(cmd)
@@ -62,7 +62,7 @@ func (f *runFlags) unprotected(err error) bool {
 	return f.without == "run" && codeOf(err) == codeUnavailable
 }
 
-// registerCommand registers the flags that give the command and its end.
+// registerCommand registers the flags for the command and its end.
 func (f *runFlags) registerCommand(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")

@@ -54,9 +54,9 @@ func (c *runCommand) run(parent context.Context) error {
 	err = c.execute(ctx, lease, watcher)
 	closeClient(client, err)
 	if !lost(err) {
-		return err // the process ends, and to stop listening would take a millisecond
+		return err // the process ends; stopping the watcher would take a millisecond
 	}
-	if sig := watcher.end(); sig != 0 { // elect would go on
+	if sig := watcher.end(); sig != 0 { // elect would continue otherwise
 		return interrupted(sig, err)
 	}
 	return err
@@ -86,8 +86,8 @@ func closeClient(client *leasehold.Client, err error) {
 	}
 }
 
-// interrupted is the error of a wait that a signal ended. Ctrl-C at a terminal is meant
-// for the surrounding shell script too, which goes on unless this process dies of the
+// interrupted returns the error of a wait that a signal ended. Ctrl-C at a terminal is also
+// meant for the surrounding shell script, which continues unless this process dies of the
 // signal.
 func interrupted(sig syscall.Signal, err error) error {
 	exit := &exitError{code: 128 + int(sig), err: err}
@@ -100,7 +100,7 @@ func interrupted(sig syscall.Signal, err error) error {
 // execute runs the command while the leases last, and releases them when all processes of
 // the command are gone.
 func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *signalWatcher) error {
-	if cause := context.Cause(ctx); cause != nil { // a signal, in the last moment
+	if cause := context.Cause(ctx); cause != nil { // a signal arrived just before detach
 		watcher.stop()
 		return c.refused(ctx, errors.Join(cause, lease.release(nil)))
 	}
@@ -120,7 +120,7 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 	c.report.ended(lease.main, result.Code)
 	ended := m.ended
 	if ended == nil && result.DeadlineHit {
-		ended = errLate // the guard noticed first
+		ended = errLate // the guard acted before the monitor
 	}
 	return m.verdict(result, err, lease.release(ended))
 }

@@ -40,8 +40,8 @@ func newScreen(w io.Writer, color string) (*screen, error) {
 	return s, nil
 }
 
-// table prints rows, of which the first is the head, in columns that are as wide as their widest cell.
-// Where that is wider than the terminal the columns of shrink are cut.
+// table prints rows in columns that are as wide as their widest cell. The first row is the
+// head. If the table is wider than the terminal, it shortens the columns of shrink.
 func (s *screen) table(rows [][]string, shrink []int) error {
 	width := widths(rows)
 	if s.width > 0 {

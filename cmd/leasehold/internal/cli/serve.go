@@ -211,8 +211,8 @@ func (f *files) config() *tls.Config {
 	return f.tls.Config()
 }
 
-// open reads the files of authorization and TLS. The exposed addresses are those that can
-// be reached from other machines.
+// open reads the files of authorization and TLS. exposed lists the addresses that other
+// machines can reach.
 func (f *serveFlags) open(exposed []string) (all files, opts []server.Option, err error) {
 	if f.cert != "" {
 		if all.tls, err = auth.OpenTLS(f.cert, f.key, f.clientCA); err != nil {
@@ -270,7 +270,7 @@ func loopback(address string) bool {
 
 func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool) error {
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // until the process ends: logs may be rotated at any time, and by default it would die
+	signal.Notify(hangups, syscall.SIGHUP) // until the process ends: logs may be rotated at any time, and HUP would end the process by default
 	log, flush, err := f.logger(stderr)
 	if err != nil {
 		return err
@@ -385,7 +385,7 @@ func (f *serveFlags) until(s *server.Server, sockets []net.Listener, all *files,
 		return failed(err)
 	case sig = <-signals:
 	}
-	signal.Stop(signals) // a second one has its default action
+	signal.Stop(signals) // a second signal has its default action
 	notify(log, daemon.SdNotifyStopping)
 	log.Info("draining", "signal", sig.String(), "delay", time.Duration(f.delay).String(), "limit", time.Duration(f.drain).String())
 	if err := f.leave(s, ended); err != nil {
@@ -413,8 +413,7 @@ func (f *serveFlags) leave(s *server.Server, ended <-chan error) error {
 	}
 }
 
-// end drains the service. It cuts operations short that take too long; their locks are
-// released.
+// end drains the service. It ends operations that take too long; their locks are released.
 func (f *serveFlags) end(s *server.Server, ended <-chan error, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(noContext, time.Duration(f.drain))
 	defer cancel()

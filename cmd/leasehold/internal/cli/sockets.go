@@ -49,7 +49,7 @@ func (f *serveFlags) exposed(sockets []net.Listener) (found []string) {
 func closeAll(sockets []net.Listener) {
 	for _, l := range sockets {
 		if l != nil {
-			_ = l.Close() // the service has ended, or never began
+			_ = l.Close() // the service has ended, or has not begun
 		}
 	}
 }

@@ -77,10 +77,10 @@ func (t tracer) Request(r *http.Request, x *server.Exchange) (context.Context, f
 	ctx, span := t.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(x.Started), trace.WithAttributes(attrs...))
 	x.Trace = span.SpanContext().TraceID().String()
 	return ctx, func() {
-		if x.Name != "" { // which the body may have
+		if x.Name != "" { // the name may be in the body
 			span.SetAttributes(attribute.String("leasehold.key", x.Name))
 		}
-		if x.Status != 0 { // else the client had gone
+		if x.Status != 0 { // it is 0 if the client has disconnected
 			span.SetAttributes(attribute.Int("http.response.status_code", x.Status))
 		}
 		if x.Cause != nil {

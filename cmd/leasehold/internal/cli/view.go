@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// age is the time since a wall clock reading of another machine.
+// age returns the time since a wall clock reading of another machine.
 func age(since time.Time) time.Duration {
 	if since.IsZero() {
 		return 0
@@ -36,7 +36,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// printableLines is printable for each line of a text: an error may quote another program.
+// printableLines applies printable to each line of a text: an error may quote another program.
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {

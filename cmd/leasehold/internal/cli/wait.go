@@ -45,7 +45,7 @@ the lock. It looks twice a second, and waits for a store that does not answer.
 	return cmd
 }
 
-// pollInterval is the time between two looks at a lock.
+// pollInterval is the time between two inspections of a lock.
 const pollInterval = 500 * time.Millisecond
 
 func (f *lockFlags) untilFree(ctx context.Context, name string, report *reporter) error {
@@ -81,8 +81,8 @@ func (f *lockFlags) untilFree(ctx context.Context, name string, report *reporter
 	}
 }
 
-// look inspects a lock. A store that does not answer is asked again, for at most limit, and
-// reported after a second.
+// look inspects a lock. If the store does not answer, look repeats the request for at most
+// limit, and reports the outage after a second.
 func look(ctx context.Context, client *leasehold.Client, name string, limit time.Duration, report *reporter) (driver.Snapshot, error) {
 	reported := false
 	for began := time.Now(); ; time.Sleep(pollInterval) {

@@ -33,7 +33,7 @@ stops answering later is reported, and asked again.
 	}
 }
 
-// watchChanges returns when its output is closed, or on an error of the first look. A
+// watchChanges returns when its output is closed, or if the first inspection fails. A
 // signal ends the process.
 func (g *global) watchChanges(cmd *cobra.Command, name string) error {
 	client, err := g.client()
@@ -64,7 +64,7 @@ func (g *global) watchChanges(cmd *cobra.Command, name string) error {
 	}
 }
 
-// participants lists holders and waiters without anything that changes with time.
+// participants lists holders and waiters, without values that change with time.
 func participants(s driver.Snapshot) string {
 	var b strings.Builder
 	for _, h := range s.Holders {
