@@ -90,8 +90,7 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // of [WithTimeout]. Without this option it does not ask replicas. While fewer than k are
 // connected, for example after a failover, no lock can be acquired and leases expire.
 //
-// A grant that is not acknowledged is undone, unless another request of this driver for the
-// same lease overlaps: then the caller has to release it. The error matches
+// A grant that is not acknowledged is undone, and the error matches
 // [driver.ErrNotReplicated]. If too few replicas are connected, the driver does not even
 // try. A renewal that is not acknowledged is not confirmed: the library repeats it until
 // the lease is over. A waiter that is handed the lock asks for the acknowledgement before

@@ -46,6 +46,11 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 		}
 		valid = append(valid, i)
 	}
+	if s.acks.wanted() {
+		var settle func(context.Context)
+		valid, each, settle = s.watchRenewals(refs, valid, each)
+		defer settle(ctx)
+	}
 	groups := s.group(refs, valid)
 	if len(groups) > 1 && !s.main.Cluster() {
 		select {
@@ -149,7 +154,7 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 		}
 		others := g.told(a, func(i int, r driver.Reply, err error) {
 			if err == nil && r.State == driver.Granted {
-				err = s.acks.confirmRenewal(s.slot(refs[i].Key), leaseOf{refs[i].Key, refs[i].ID}, a)
+				err = s.acks.confirm(s.slot(refs[i].Key), a)
 			}
 			each(i, r, err)
 		})

@@ -60,8 +60,8 @@ type acks struct {
 	good []atomic.Bool
 
 	mu sync.Mutex
-	// asked holds the leases with acquires under way.
-	asked map[leaseOf]*asked
+	// pending holds the leases with requests under way.
+	pending map[leaseOf]*pending
 	// spoiled holds grants that an undo under way may still end, and until when.
 	spoiled map[visitOf]time.Time
 }
@@ -75,87 +75,78 @@ type visitOf struct {
 	visit string
 }
 
-func visitOfRequest(req *driver.Request) visitOf {
-	return visitOf{leaseOf{req.Key, req.ID}, req.Visit}
+// pending describes the requests for one lease that are under way in this process. A grant
+// that the replicas did not acknowledge is undone by the last of them, and only if none has
+// reported the lease to its caller.
+type pending struct {
+	requests int
+	reported bool
+	debt     *debt
+	undone   bool // the undo is under way, and further requests are refused
 }
 
-// asked describes the acquires of one lease that are under way. They may share a visit, so
-// an acquire undoes its grant only if no other acquire and no renewal has overlapped it,
-// which may have reported the lease.
-type asked struct {
-	acquires   int
-	overlapped bool
-	undone     bool // the only acquire undoes its grant
+// debt is a grant that the replicas did not acknowledge.
+type debt struct {
+	visitOf
+	ttl      time.Duration
+	cause    error
+	hopeless bool // the server will never acknowledge
 }
 
-// begin counts an acquire. It reports false if the lease is being undone.
+// begin counts a request for a lease. It reports false if the lease is being undone.
 func (a *acks) begin(l leaseOf) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	g := a.asked[l]
-	switch {
-	case g == nil:
-		g = new(asked)
-		a.asked[l] = g
-	case g.undone:
-		return false
-	default:
-		g.overlapped = true
+	p := a.pending[l]
+	if p == nil {
+		p = new(pending)
+		a.pending[l] = p
 	}
-	g.acquires++
+	if p.undone {
+		return false
+	}
+	p.requests++
 	return true
 }
 
-// end ends an acquire that begin has counted.
-func (a *acks) end(l leaseOf) {
+// end ends a request that begin has counted. reported is true if its caller gets the lease,
+// and d is its grant if that was not acknowledged. end returns a grant that the caller has to
+// undo, or nil.
+func (a *acks) end(l leaseOf, reported bool, d *debt) *debt {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if g := a.asked[l]; g.acquires > 1 {
-		g.acquires--
-	} else {
-		delete(a.asked, l)
+	p := a.pending[l]
+	p.requests--
+	p.reported = p.reported || reported
+	if d != nil {
+		p.debt = d
 	}
+	switch {
+	case p.requests > 0:
+		return nil
+	case p.debt == nil || p.reported:
+		delete(a.pending, l)
+		return nil
+	}
+	p.undone = true
+	return p.debt
 }
 
-// mayUndo reports whether no other request can have seen the grant of the acquire under way.
-// If so, other acquires of the lease are refused until this one ends.
-func (a *acks) mayUndo(l leaseOf) bool {
+// settled ends an undo.
+func (a *acks) settled(l leaseOf) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	g := a.asked[l]
-	g.undone = !g.overlapped
-	return g.undone
-}
-
-// mayRenew reports whether a renewal may report a lease, which is then not undone by the
-// acquires under way.
-func (a *acks) mayRenew(l leaseOf) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	g := a.asked[l]
-	if g != nil && !g.undone {
-		g.overlapped = true
-	}
-	return g == nil || !g.undone
+	delete(a.pending, l)
 }
 
 func newAcks(want Acks) *acks {
 	if want.Replicas == 0 {
 		return &acks{}
 	}
-	return &acks{want: want, good: make([]atomic.Bool, slots), asked: make(map[leaseOf]*asked), spoiled: make(map[visitOf]time.Time)}
+	return &acks{want: want, good: make([]atomic.Bool, slots), pending: make(map[leaseOf]*pending), spoiled: make(map[visitOf]time.Time)}
 }
 
 func (a *acks) wanted() bool { return a.want.Replicas > 0 }
-
-// confirmRenewal is confirm for a renewal, which fails also if its lease is being undone.
-func (a *acks) confirmRenewal(slot int, l leaseOf, answer Answer) error {
-	err := a.confirm(slot, answer)
-	if err == nil && a.wanted() && !a.mayRenew(l) {
-		err = fmt.Errorf("%w: the grant is being undone", driver.ErrNotReplicated)
-	}
-	return err
-}
 
 // confirm notes whether the replicas of a slot acknowledged, and returns the error if
 // they did not.
@@ -212,9 +203,8 @@ func (s *Store) slot(key string) int {
 	return Slot(s.prefix + key)
 }
 
-// acquireAcked is Acquire with replicas. It undoes a grant that they do not acknowledge
-// before it returns the error. If another request of this process for the lease overlaps, the
-// grant stays until its caller releases it or its TTL ends.
+// acquireAcked is Acquire with replicas. A grant that they do not acknowledge is undone before
+// the error is returned, or by the last request for the lease that is under way.
 func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, least int64, how string) (driver.Reply, error) {
 	slot := s.slot(req.Key)
 	if ctx.Err() != nil {
@@ -223,32 +213,76 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	if err := s.checkReplicas(ctx, slot, req.Key); err != nil {
 		return driver.Reply{}, err
 	}
-	of := visitOfRequest(req)
-	if !s.acks.begin(of.leaseOf) {
+	l := leaseOf{req.Key, req.ID}
+	if !s.acks.begin(l) {
 		return driver.Reply{}, fmt.Errorf("%w: an earlier grant of the lease is being undone", driver.ErrUnavailable)
 	}
-	defer s.acks.end(of.leaseOf)
+	reply, unacked, err := s.askAcked(ctx, sc, req, slot, least, how)
+	undo := s.acks.end(l, err == nil && reply.State == driver.Granted, unacked)
+	var undone error
+	if undo != nil {
+		undone = s.undo(ctx, undo)
+	}
+	switch {
+	case unacked == nil:
+		return reply, err
+	case undo == nil:
+		return driver.Reply{}, fmt.Errorf("%w; another request asked for the lease, too", timing.Uncertain(unacked.cause))
+	}
+	return driver.Reply{}, undone
+}
+
+// askAcked sends a request for a lease. It returns a grant that was not acknowledged as a debt.
+func (s *Store) askAcked(ctx context.Context, sc *script, req *driver.Request, slot int, least int64, how string) (driver.Reply, *debt, error) {
+	of := visitOf{leaseOf{req.Key, req.ID}, req.Visit}
 	if s.acks.isSpoiled(of) {
-		return driver.Reply{State: driver.Gone}, nil
+		return driver.Reply{State: driver.Gone}, nil, nil
 	}
 	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how).take())
 	if answer.Err != nil {
-		return driver.Reply{}, s.guardError(req, answer.Err)
+		return driver.Reply{}, nil, s.guardError(req, answer.Err)
 	}
 	reply, err := parseAcquire(answer.Reply)
 	if err != nil || reply.State != driver.Granted {
-		return reply, err
+		return reply, nil, err
 	}
-	if err = s.acks.confirm(slot, answer); err == nil {
-		return reply, nil
-	}
-	switch {
+	switch err := s.acks.confirm(slot, answer); {
+	case err == nil:
+		return reply, nil, nil
 	case reply.Replayed: // an earlier request may have reported the lease
-		return driver.Reply{}, timing.Uncertain(err)
-	case !s.acks.mayUndo(of.leaseOf):
-		return driver.Reply{}, fmt.Errorf("%w; other requests asked for the lease, too", timing.Uncertain(err))
+		return driver.Reply{}, nil, timing.Uncertain(err)
+	default:
+		return driver.Reply{}, &debt{of, req.TTL, err, withoutWait(answer.AckErr)}, nil
 	}
-	return driver.Reply{}, s.undo(ctx, req, err, withoutWait(answer.AckErr))
+}
+
+// watchRenewals counts the renewals of the refs with these indices. It refuses renewals of
+// leases that are being undone, or that a late undo may still end. The caller renews the rest
+// with the returned function, and then calls settle.
+func (s *Store) watchRenewals(refs []driver.Ref, which []int, each func(int, driver.Reply, error)) (rest []int, watched func(int, driver.Reply, error), settle func(context.Context)) {
+	for _, i := range which {
+		l := leaseOf{refs[i].Key, refs[i].ID}
+		switch {
+		case s.acks.isSpoiled(visitOf{l, refs[i].Visit}), !s.acks.begin(l):
+			each(i, driver.Reply{}, fmt.Errorf("%w: the grant is being undone", driver.ErrNotReplicated))
+		default:
+			rest = append(rest, i)
+		}
+	}
+	var undos []*debt
+	watched = func(i int, reply driver.Reply, err error) {
+		l := leaseOf{refs[i].Key, refs[i].ID}
+		if undo := s.acks.end(l, err == nil && reply.State == driver.Granted, nil); undo != nil {
+			undos = append(undos, undo)
+		}
+		each(i, reply, err)
+	}
+	settle = func(ctx context.Context) {
+		for _, undo := range undos {
+			_ = s.undo(ctx, undo) // the acquire has reported an unknown outcome
+		}
+	}
+	return rest, watched, settle
 }
 
 // runAcked is run with acknowledgement by replicas.
@@ -281,20 +315,21 @@ const leastUndo = 100 * time.Millisecond
 // undo releases a grant, unless another visit asked for the lease too and may have got it.
 // If the outcome of the release is unknown, the grant is spoiled: a late release would end a
 // later grant of the same visit.
-func (s *Store) undo(ctx context.Context, req *driver.Request, cause error, hopeless bool) error {
+func (s *Store) undo(ctx context.Context, d *debt) error {
+	defer s.acks.settled(d.leaseOf)
 	undo, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.end(ctx, leastUndo))
 	defer cancel()
-	reply, err := s.Release(undo, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
+	reply, err := s.Release(undo, driver.Ref{Key: d.key, ID: d.id, Visit: d.visit})
 	switch {
 	case err == nil && reply.State == driver.Busy:
-		return fmt.Errorf("%w; another request asked for the lease, too", timing.Uncertain(cause))
+		return fmt.Errorf("%w; another request asked for the lease, too", timing.Uncertain(d.cause))
 	case err != nil:
-		s.acks.spoil(visitOfRequest(req), max(req.TTL, time.Minute))
-		return fmt.Errorf("%w; undo: %w", timing.Uncertain(cause), timing.Uncertain(err))
-	case hopeless:
-		return fmt.Errorf("%w; ask for no replicas, or take another server or user: %w", cause, errors.ErrUnsupported)
+		s.acks.spoil(d.visitOf, max(d.ttl, time.Minute))
+		return fmt.Errorf("%w; undo: %w", timing.Uncertain(d.cause), timing.Uncertain(err))
+	case d.hopeless:
+		return fmt.Errorf("%w; ask for no replicas, or take another server or user: %w", d.cause, errors.ErrUnsupported)
 	}
-	return fmt.Errorf("%w: %w", cause, driver.ErrUnavailable)
+	return fmt.Errorf("%w: %w", d.cause, driver.ErrUnavailable)
 }
 
 func (a *acks) spoil(grant visitOf, life time.Duration) {
@@ -305,6 +340,7 @@ func (a *acks) spoil(grant visitOf, life time.Duration) {
 	a.spoiled[grant] = now.Add(life)
 }
 
+// isSpoiled reports whether a late undo may still end a grant.
 func (a *acks) isSpoiled(grant visitOf) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // replicated runs scripts like a lens, and reports how many replicas have acknowledged one.
@@ -150,6 +151,74 @@ func TestReplicas_R8_LeaseThatIsBeingUndoneIsNotReported(t *testing.T) {
 	}
 	wantHolders(t, s, 0)
 	mustAcquire(t, s, driver.Granted, asking("a"))
+}
+
+// TestReplicas_LastOfOverlappingRequestsUndoes: two acquires of one visit overlap, and neither is
+// acknowledged. The first one that ends may not undo, and the other one does.
+func TestReplicas_LastOfOverlappingRequestsUndoes(t *testing.T) {
+	r, s := newReplicated()
+	r.acked = 0
+	r.during = func() {
+		_, err := s.Acquire(t.Context(), asking("a", visiting("v")))
+		wantDoubt(t, err)
+		wantHolders(t, s, 1)
+	}
+	if _, err := s.Acquire(t.Context(), asking("a", visiting("v"))); !errors.Is(err, driver.ErrNotReplicated) {
+		t.Errorf("%v, want ErrNotReplicated", err)
+	}
+	wantHolders(t, s, 0)
+	if n := len(s.acks.pending); n != 0 {
+		t.Errorf("%d leases are still pending", n)
+	}
+}
+
+// TestReplicas_RenewalWithALateAnswerKeepsTheLease: the server executes the renewal before the
+// acquire could undo its grant, and the answer is handled after the acquire has ended.
+func TestReplicas_RenewalWithALateAnswerKeepsTheLease(t *testing.T) {
+	r, s := newReplicated()
+	r.acked = 0
+	gate, executed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	r.during = func() {
+		r.acked = 1
+		r.during = func() { close(executed); <-gate }
+		go func() {
+			defer close(done)
+			if reply, err := renewOne(t, s, "a"); err != nil || reply.State != driver.Granted {
+				t.Errorf("renewal: %+v, %v, want Granted", reply, err)
+			}
+		}()
+		<-executed
+	}
+	_, err := s.Acquire(t.Context(), asking("a"))
+	wantDoubt(t, err)
+	close(gate)
+	<-done
+	wantHolders(t, s, 1)
+	if n := len(s.acks.pending); n != 0 {
+		t.Errorf("%d leases are still pending", n)
+	}
+}
+
+// TestReplicas_RenewalOfALeaseThatALateUndoMayEndIsRefused: the undo had no answer.
+func TestReplicas_RenewalOfALeaseThatALateUndoMayEndIsRefused(t *testing.T) {
+	r, s := newReplicated()
+	r.acked, r.undo = 0, func() error { return errLost }
+	_, err := s.Acquire(t.Context(), asking("a"))
+	wantDoubt(t, err)
+	r.acked = 1
+	_, err = renewOne(t, s, "a")
+	wantDoubt(t, err)
+}
+
+// TestReplicas_GrantWhoseWaitWasCutOffIsUncertain: an error of WAIT describes the
+// acknowledgement and not the grant.
+func TestReplicas_GrantWhoseWaitWasCutOffIsUncertain(t *testing.T) {
+	for _, cause := range []error{driver.ErrClosed, driver.ErrUnavailable} {
+		err := timing.Uncertain(newAcks(Acks{Replicas: 1}).missing(Answer{AckErr: cause}))
+		if timing.Definite(err) || !errors.Is(err, driver.ErrNotReplicated) {
+			t.Errorf("%v: %v, want ErrNotReplicated with an unknown effect", cause, err)
+		}
+	}
 }
 
 // The request that undoes a grant may arrive late, and must not end a later grant of the
