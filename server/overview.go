@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -21,17 +22,18 @@ func overviewRoutes() []route {
 				{Name: "prefix", Type: "string", Description: "the beginning of the names"},
 				{Name: "cursor", Type: "string", Description: "the cursor of the previous view"},
 			},
-			Reply: overview.View{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable, Draining},
+			Reply: overview.View{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable, Draining, Busy, TooMany},
 		}},
 		{Handle: (*Server).overviewLock, Route: Route{
-			Method: http.MethodGet, Path: "/v1/overview/locks/{name}", Operation: "overviewLock",
+			Method: http.MethodGet, Path: "/v1/overview/lock", Operation: "overviewLock",
 			Summary: "Show a lock as it was at most a second ago, and whether the page may offer to break it", Verb: auth.Read,
-			Reply: One{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable},
+			Query: []Parameter{{Name: "name", Type: "string", Description: "the lock"}},
+			Reply: One{}, Success: []int{http.StatusOK}, Causes: []*Cause{Mismatch, Unsupported, Unavailable, Draining, Busy, TooMany},
 		}},
 		{Handle: (*Server).overviewHealth, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview/health", Operation: "overviewHealth",
-			Summary: "Show the state of the store", Verb: auth.Read,
-			Reply: overview.Vitals{}, Success: []int{http.StatusOK},
+			Summary: "Show how the store is", Verb: auth.Read,
+			Reply: overview.Vitals{}, Success: []int{http.StatusOK}, Causes: []*Cause{TooMany},
 		}},
 	}
 }
@@ -44,24 +46,52 @@ type One struct {
 	MayBreak bool `json:"mayBreak"`
 }
 
-// viewFor bounds the wait for the store's answers about the locks of one view.
-const viewFor = 2 * time.Second
+const (
+	// viewFor bounds how long an answer is held back until the store has shown all its locks.
+	viewFor = 2 * time.Second
+	// viewsEach bounds the requests of a client that are held back at a time. A page has three
+	// at most.
+	viewsEach = 4
+)
 
-// viewing returns the context of an answer to the page, or a problem if the store cannot be
-// inspected.
-func (s *Server) viewing(w *answer, r *http.Request) (context.Context, context.CancelFunc, error) {
-	if _, ok := driver.As[driver.Inspector](s.store); !ok {
-		return nil, nil, api.NewProblem(Unsupported, "the store cannot be inspected")
+// viewing returns the context of an answer to the page, and what ends it.
+func (s *Server) viewing(w *answer, r *http.Request) (context.Context, func(), error) {
+	client := w.x.Client()
+	if err := s.views.enter(client, ""); err != nil {
+		return nil, nil, err
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	ctx, cancel := context.WithTimeout(answering(r), viewFor)
-	return ctx, cancel, nil
+	return ctx, func() {
+		cancel()
+		s.views.leave(client, "")
+	}, nil
+}
+
+// inspects returns a problem if the store cannot be looked into.
+func (s *Server) inspects() error {
+	if _, ok := driver.As[driver.Inspector](s.store); !ok {
+		return api.NewProblem(Unsupported, "the store cannot be looked into")
+	}
+	return nil
+}
+
+// unseen is why the page is not shown a lock or a list.
+func unseen(r *http.Request, err error) error {
+	err = unread(r, err)
+	switch {
+	case errors.Is(err, overview.ErrBusy):
+		return api.NewProblem(Busy, "%v", overview.ErrBusy).After(api.RetryLater)
+	case errors.Is(err, overview.ErrDefect):
+		return api.NewProblem(Internal, "%v", overview.ErrDefect)
+	}
+	return err
 }
 
 func (s *Server) overviewLocks(w *answer, r *http.Request) error {
 	q := r.URL.Query()
 	prefix, cursor := q.Get("prefix"), q.Get("cursor")
-	if err := check.First(check.Text("prefix", prefix, 0, check.MaxName), check.Text("cursor", cursor, 0, 8*check.MaxName)); err != nil {
+	if err := check.First(check.Text("prefix", prefix, 0, check.MaxName), check.Text("cursor", cursor, 0, 8*check.MaxName), s.inspects()); err != nil {
 		return err
 	}
 	ctx, cancel, err := s.viewing(w, r)
@@ -69,9 +99,9 @@ func (s *Server) overviewLocks(w *answer, r *http.Request) error {
 		return err
 	}
 	defer cancel()
-	v, err := s.overview.Locks(ctx, prefix, cursor, func(key string) bool { return w.x.may(auth.Read, key) })
+	v, err := s.overview.Locks(ctx, w.x.Principal.Name(), prefix, cursor, func(key string) bool { return w.x.may(auth.Read, key) })
 	if err != nil {
-		return unread(r, err)
+		return unseen(r, err)
 	}
 	v.Principal, v.Mode = w.x.Principal.Name(), "read"
 	if s.cfg.page == PageFull {
@@ -82,8 +112,8 @@ func (s *Server) overviewLocks(w *answer, r *http.Request) error {
 }
 
 func (s *Server) overviewLock(w *answer, r *http.Request) error {
-	name, err := lockName(&w.x, "")
-	if err != nil {
+	name, err := lockName(&w.x, r.URL.Query().Get("name"))
+	if err := check.First(err, s.inspects()); err != nil {
 		return err
 	}
 	ctx, cancel, err := s.viewing(w, r)
@@ -91,9 +121,9 @@ func (s *Server) overviewLock(w *answer, r *http.Request) error {
 		return err
 	}
 	defer cancel()
-	row := s.overview.Lock(ctx, name)
-	if !row.Looked {
-		return api.NewProblem(Unavailable, "the store did not answer in time").After(api.RetryLater)
+	row, err := s.overview.Lock(ctx, name)
+	if err != nil {
+		return unseen(r, err)
 	}
 	_, can := driver.As[driver.Breaker](s.store)
 	reply(w, http.StatusOK, &One{row, can && s.cfg.page == PageFull && w.x.may(auth.Break, name)})
@@ -105,8 +135,10 @@ func (s *Server) overviewHealth(w *answer, r *http.Request) error {
 	if !w.x.may(auth.Read, "") {
 		return forbidden(auth.Read)
 	}
-	w.Header().Set("Cache-Control", "no-store")
-	ctx, cancel := context.WithTimeout(answering(r), viewFor)
+	ctx, cancel, err := s.viewing(w, r)
+	if err != nil {
+		return err
+	}
 	defer cancel()
 	h := s.overview.Vitals(ctx)
 	h.Store, h.Since = s.cfg.storeName, s.opened

@@ -83,7 +83,7 @@ func TestPage_ShowsWhoHoldsAndWhoWaits(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	var one server.One
-	answer(t, "GET", base+"/v1/overview/locks/orders%2F42", "", 200, &one)
+	answer(t, "GET", base+"/v1/overview/lock?name=orders%2F42", "", 200, &one)
 	if !one.MayBreak || one.Waiters[0].Owner != "worker-8:1" {
 		t.Errorf("%+v", one)
 	}
@@ -110,7 +110,7 @@ func TestPage_ShowsWhatThePrincipalMayReadAndNothingElse(t *testing.T) {
 			t.Errorf("%s: %s", who, text)
 		}
 	}
-	for _, path := range []string{"/v1/overview/locks/secret%2F2", "/v1/overview/health"} {
+	for _, path := range []string{"/v1/overview/lock?name=secret%2F2", "/v1/overview/health"} {
 		code, text := spokenAs(t, "desk", "GET", base+path, "")
 		refused(t, path, code, text, server.Forbidden)
 	}
@@ -126,7 +126,7 @@ func TestPage_OffersABreakToThoseWhoMay(t *testing.T) {
 	} {
 		file, _ := openAuth(t, roles())
 		_, base := serve(t, memdriver.New(), server.WithPage(row.mode), server.WithAuthenticator(file))
-		if code, text := spokenAs(t, row.who, "GET", base+"/v1/overview/locks/"+row.lock, ""); code != 200 || !strings.Contains(text, `"mayBreak":`+row.may) {
+		if code, text := spokenAs(t, row.who, "GET", base+"/v1/overview/lock?name="+row.lock, ""); code != 200 || !strings.Contains(text, `"mayBreak":`+row.may) {
 			t.Errorf("%s on %s: %d %s", row.who, row.lock, code, text)
 		}
 	}
@@ -160,7 +160,7 @@ func TestPage_WhatFailsIsToldApart(t *testing.T) {
 	t.Run("a store that does not answer", func(t *testing.T) {
 		t.Parallel()
 		_, base := serve(t, &hooked{memdriver.New(), mute("inspect", "glance", "list")}, server.WithPage(server.PageFull), server.WithStoreTimeout(50*time.Millisecond))
-		for _, path := range []string{"/v1/overview/locks/k", "/v1/overview"} {
+		for _, path := range []string{"/v1/overview/lock?name=k", "/v1/overview"} {
 			code, text := ask(t, "GET", base+path, "")
 			refused(t, path, code, text, server.Unavailable)
 		}
@@ -173,7 +173,7 @@ func TestPage_WhatFailsIsToldApart(t *testing.T) {
 		t.Parallel()
 		_, base := serve(t, memdriver.New(), server.WithPage(server.PageFull))
 		long := strings.Repeat("x", 513)
-		for _, path := range []string{"/v1/overview?prefix=" + long, "/v1/overview?cursor=" + strings.Repeat(long, 8), "/v1/overview?cursor=%25", "/v1/overview/locks/" + long} {
+		for _, path := range []string{"/v1/overview?prefix=" + long, "/v1/overview?cursor=" + strings.Repeat(long, 8), "/v1/overview/lock?name=" + long} {
 			code, text := ask(t, "GET", base+path, "")
 			refused(t, path, code, text, server.Invalid)
 		}

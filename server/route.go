@@ -36,6 +36,7 @@ var (
 	Unsupported     = api.Unsupported
 	Unavailable     = api.Unavailable
 	Overloaded      = api.Overloaded
+	Busy            = api.Busy
 	Draining        = api.Draining
 	Unknown         = api.Unknown
 	Unprotected     = api.Unprotected

@@ -53,6 +53,7 @@ type Server struct {
 	scarcity scarcity
 	watchers *watchers
 	overview *overview.Overview // nil without a page
+	views    *quota             // of requests to it
 	streams  streams
 	guards   guards
 	quota    *quota
@@ -102,6 +103,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
+	s.views = newQuota(viewsEach, 0)
 	s.places = places{quota: s.quota, all: make(map[leaseKey]*place)}
 	_, punctual := store.(driver.DeadlineAware)
 	s.contention = newContention()
@@ -125,7 +127,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 		s.start(func() { s.trail.follow(s.over) })
 	}
 	if s.cfg.page != PageOff {
-		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log)
+		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log, s.start)
 	}
 	return s, nil
 }

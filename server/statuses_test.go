@@ -22,7 +22,7 @@ import (
 
 // aim returns the path of a route for a lock and a lease.
 func aim(rt *server.Route, name, id string) string {
-	if rt.Operation == "inspect" && rt.ByKey {
+	if rt.Operation == "inspect" && rt.ByKey || rt.Operation == "overviewLock" {
 		return rt.Path + "?name=" + name
 	}
 	return strings.NewReplacer("{name}", name, "{resourceId}", name, "{id}", id).Replace(rt.Path)

@@ -606,7 +606,7 @@ func pages() []*entry {
 	}
 	return []*entry{
 		{of: []string{"GET /v1/overview"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview", func(a answer) bool { return len(a.Rows) == 1 && a.Rows[0].Key == key })},
-		{of: []string{"GET /v1/overview/locks/{name}"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview/locks/k", func(a answer) bool { return len(a.Holders) == 1 })},
+		{of: []string{"GET /v1/overview/lock"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview/lock?name=k", func(a answer) bool { return len(a.Holders) == 1 })},
 		{of: []string{"GET /v1/overview/health"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview/health", func(answer) bool { return true })},
 	}
 }

@@ -85,6 +85,7 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 		"holders": text("The holders: the 3 oldest leases in a view, else 200 at most"), "waiters": text("The first waiters: 1 in a view, else 200 at most"),
 		"held": text("The number of leases"), "used": text("The number of permits in use"), "queue": text("The number of waiters"),
 		"agoMs": text("How old the state is"), "looked": text("False until the store has returned the state"), "failed": text("The last request for the state failed"),
+		"problem": text("Why the record of the lock cannot be read"),
 	})
 	return map[string]map[string]Object{
 		"Acquire": {
@@ -176,8 +177,8 @@ var fields = sync.OnceValue(func() map[string]map[string]Object {
 		"Row": row, "One": with(row, "mayBreak", text("The page may offer the caller to break a lease")),
 		"Vitals": {
 			"store": text("The address of the store, without secrets"), "since": text("When the service started"),
-			"roundTripUs": text("How long the store took to answer"), "failing": text("The last request to the store failed"),
-			"checked": text("When the store was last checked for conditions that make its locks unsafe; absent if it cannot be checked"), "problem": text("Why the check failed"),
+			"roundTripUs": text("How long the store took to answer"), "failing": text("The last request to the store failed, or there was none"), "busy": text("No request was sent, because the pages send too many"),
+			"checked": text("When the store was last checked for conditions that make its locks unsafe; absent if it cannot be checked"), "problem": text("Why the check failed, or was not made"),
 			"findings": text("The results of the check"), "nodes": text("The servers behind the store"),
 		},
 		"Finding": {

@@ -63,6 +63,8 @@ var (
 		"The request had no effect. Ask again after Retry-After."}
 	Overloaded = &Cause{"overloaded", http.StatusServiceUnavailable, "The service has too many connections",
 		"The request had no effect. Ask again after Retry-After, or another replica."}
+	Busy = &Cause{"busy", http.StatusServiceUnavailable, "The store has not been asked",
+		"The pages ask as often as they may together. Ask again after Retry-After."}
 	Draining = &Cause{"draining", http.StatusServiceUnavailable, "The service is about to end",
 		"Ask another replica, or again after Retry-After. The request had no effect; a place in the queue is kept for ticketMs."}
 	Unknown = &Cause{"unknown", http.StatusGatewayTimeout, "The outcome is not known",
@@ -79,7 +81,7 @@ var (
 func Causes() []*Cause {
 	return []*Cause{
 		Held, Gone, Broken, Released, Moved, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
-		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Overloaded, Draining, Unknown, Unprotected, Failed, Internal,
+		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Overloaded, Busy, Draining, Unknown, Unprotected, Failed, Internal,
 	}
 }
 

@@ -13,11 +13,12 @@ type Vitals struct {
 	// Store is its address, without secrets, and Since when the service started.
 	Store string    `json:"store"`
 	Since time.Time `json:"since"`
-	// RoundTrip is the time of the store's last answer; Failing is true if the last request
-	// failed.
+	// RoundTrip is the time of the store's last answer. Failing is true if the last request
+	// failed or was not made, and Busy too in the second case.
 	RoundTrip int64 `json:"roundTripUs"`
 	Failing   bool  `json:"failing"`
-	// Checked is when Findings and Nodes were asked for; absent if the store cannot be checked.
+	Busy      bool  `json:"busy,omitempty"`
+	// Checked is when Findings and Nodes were asked for; absent if the store cannot tell.
 	Checked  time.Time `json:"checked,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Findings []Finding `json:"findings"`
@@ -53,11 +54,16 @@ func check(ctx context.Context, store driver.Driver) (driver.Report, error) {
 func (o *Overview) Vitals(ctx context.Context) Vitals {
 	v := Vitals{Findings: []Finding{}, Nodes: []Node{}}
 	trip := o.trips.get(ctx, "leasehold/overview")
-	v.RoundTrip, v.Failing = trip.v.Microseconds(), failed(trip.err)
+	v.RoundTrip, v.Failing, v.Busy = trip.v.Microseconds(), failed(trip.err), errors.Is(trip.err, ErrBusy)
 	report := o.reports.get(ctx, "")
 	v.Checked = report.at
-	if failed(report.err) {
-		v.Problem = "the store could not be checked for conditions that make its locks unsafe"
+	switch {
+	case v.Busy:
+		v.Problem = ErrBusy.Error()
+	case failed(report.err):
+		v.Problem = "the store could not be asked what makes locks in it unsafe"
+	case v.Failing:
+		v.Problem = "the store does not answer"
 	}
 	for _, f := range report.v.Findings {
 		v.Findings = append(v.Findings, Finding{f.Severity.String(), f.Check, f.Subject, f.What, f.Why, f.Remedy})
@@ -68,4 +74,6 @@ func (o *Overview) Vitals(ctx context.Context) Vitals {
 	return v
 }
 
-func failed(err error) bool { return err != nil && !errors.Is(err, errors.ErrUnsupported) }
+func failed(err error) bool {
+	return err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, driver.ErrMismatch)
+}

@@ -6,8 +6,9 @@ package overview
 import (
 	"cmp"
 	"context"
+	"crypto/cipher"
+	"errors"
 	"log/slog"
-	"net/url"
 	"slices"
 	"sort"
 	"strings"
@@ -35,27 +36,28 @@ type Overview struct {
 	lists   *shared[listing, names]
 	trips   *shared[string, time.Duration]
 	reports *shared[string, driver.Report]
+	seals   cipher.AEAD // of cursors
 }
 
-// New returns the overview of a store. Each request to the store ends after timeout. A panic
-// in the store's code is logged.
-func New(store driver.Driver, timeout time.Duration, log *slog.Logger) *Overview {
-	p := &pace{log: log}
+// New returns the overview of a store. Each request to the store ends after timeout, and
+// is made in a goroutine by start, which reports false if there is to be none any more. A
+// panic in the store's code is logged.
+func New(store driver.Driver, timeout time.Duration, log *slog.Logger, start func(func()) bool) *Overview {
+	p := &pace{log: log, turn: make(chan struct{}, 1)}
 	return &Overview{
-		locks: newShared(p, timeout, time.Second, func(ctx context.Context, key string) (Row, error) {
-			return look(ctx, store, key)
-		}),
-		lists: newShared(p, timeout, 2*time.Second, func(ctx context.Context, of listing) (names, error) {
-			return list(ctx, store, of)
-		}),
-		trips: newShared(p, timeout, 5*time.Second, func(ctx context.Context, key string) (time.Duration, error) {
-			sent := time.Now()
-			_, err := driver.Glance(ctx, store, key)
-			return time.Since(sent), err
-		}),
-		reports: newShared(p, timeout, time.Minute, func(ctx context.Context, _ string) (driver.Report, error) {
-			return check(ctx, store)
-		}),
+		locks: &shared[string, Row]{pace: p, start: start, limit: timeout, fresh: time.Second, most: 2000, all: make(map[string]*answer[Row]),
+			ask: func(ctx context.Context, key string) (Row, error) { return look(ctx, store, key) }},
+		lists: &shared[listing, names]{pace: p, start: start, limit: timeout, fresh: 2 * time.Second, most: 200, all: make(map[listing]*answer[names]),
+			ask: func(ctx context.Context, of listing) (names, error) { return list(ctx, store, of) }},
+		trips: &shared[string, time.Duration]{pace: p, start: start, limit: timeout, fresh: 5 * time.Second, most: 1, all: make(map[string]*answer[time.Duration]),
+			ask: func(ctx context.Context, key string) (time.Duration, error) {
+				sent := time.Now()
+				_, err := driver.Glance(ctx, store, key)
+				return time.Since(sent), err
+			}},
+		reports: &shared[string, driver.Report]{pace: p, start: start, limit: timeout, fresh: time.Minute, most: 1, all: make(map[string]*answer[driver.Report]),
+			ask: func(ctx context.Context, _ string) (driver.Report, error) { return check(ctx, store) }},
+		seals: newSeals(),
 	}
 }
 
@@ -70,7 +72,9 @@ type Row struct {
 
 	Ago    wire.Millis `json:"agoMs"`
 	Looked bool        `json:"looked"` // false if only the name is known
-	Failed bool        `json:"failed"` // the last look
+	Failed bool        `json:"failed"` // the store did not answer the last look
+	// Problem is why the store's record of the lock cannot be read.
+	Problem string `json:"problem,omitempty"`
 }
 
 // View is some locks for a page.
@@ -104,25 +108,40 @@ func look(ctx context.Context, store driver.Driver, key string) (Row, error) {
 	return r, nil
 }
 
-// Lock returns one lock, asking the store if its last answer is not fresh. The row is not
-// Looked if the store has not answered before ctx ended.
-func (o *Overview) Lock(ctx context.Context, key string) Row {
-	return rowOf(key, o.locks.get(ctx, key))
+// Lock returns one lock, asking the store if its last answer is not fresh. If the store has
+// not answered before ctx ended, the row is old, or there is an error.
+func (o *Overview) Lock(ctx context.Context, key string) (Row, error) {
+	a := o.locks.get(ctx, key)
+	if r := rowOf(key, a); r.Looked {
+		return r, nil
+	}
+	return Row{}, a.err
 }
 
 func rowOf(key string, a answer[Row]) Row {
 	r := a.v
-	if !r.Looked {
+	if ofRecord(a.err) {
+		r = Row{Problem: a.err.Error()}
+	}
+	if r.Looked {
+		r.Ago = wire.Floor(time.Since(a.at))
+	} else {
 		r.Lock = wire.LockOf(driver.Snapshot{Key: key})
 	}
-	r.Ago, r.Failed = wire.Floor(time.Since(a.at)), a.err != nil
+	r.Failed = a.err != nil && r.Problem == "" && !errors.Is(a.err, ErrBusy)
 	return r
 }
 
-// Locks returns the locks after a cursor for which may returns true, without free locks.
-// When ctx ends, rows may be old, or not Looked.
-func (o *Overview) Locks(ctx context.Context, prefix, cursor string, may func(key string) bool) (View, error) {
-	keys, next, err := o.names(ctx, prefix, cursor, may)
+// ofRecord reports whether an error is about the record of one lock, and not about the store.
+func ofRecord(err error) bool {
+	return errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, ErrDefect)
+}
+
+// Locks returns the locks behind a cursor for which may returns true, without the free ones.
+// When ctx ends, rows may be old, or not Looked. A cursor is good for the principal and the
+// prefix that it was made for; any other begins anew.
+func (o *Overview) Locks(ctx context.Context, principal, prefix, cursor string, may func(key string) bool) (View, error) {
+	keys, next, err := o.names(ctx, prefix, o.unseal(cursor, principal, prefix), may)
 	if err != nil {
 		return View{}, err
 	}
@@ -132,14 +151,21 @@ func (o *Overview) Locks(ctx context.Context, prefix, cursor string, may func(ke
 	sort.SliceStable(order, func(i, j int) bool {
 		return o.locks.last(order[i]).asked.Before(o.locks.last(order[j]).asked)
 	})
+	answers := make(map[string]answer[Row], len(keys))
+	var failed error
 	for _, key := range order {
-		if ctx.Err() != nil || o.locks.get(ctx, key).err != nil { // a failure may have taken all the time
-			break
+		if failed != nil { // it may have taken all the time
+			answers[key] = o.locks.last(key)
+			continue
+		}
+		a := o.locks.get(ctx, key)
+		if answers[key] = a; !ofRecord(a.err) {
+			failed = a.err
 		}
 	}
-	v := View{Rows: []Row{}, Cursor: next}
+	v := View{Rows: []Row{}, Cursor: o.seal(next, principal, prefix)}
 	for _, key := range keys {
-		r := rowOf(key, o.locks.last(key))
+		r := rowOf(key, answers[key])
 		if r.Looked && r.State == "free" && r.Queue == 0 {
 			continue
 		}
@@ -165,36 +191,39 @@ func list(ctx context.Context, store driver.Driver, of listing) (names, error) {
 	return names{slices.Compact(keys), next}, err
 }
 
-// names returns at most MaxRows names. A cursor of a view contains the cursor of a page of the
-// store's list, and the last name on that page that was shown.
-func (o *Overview) names(ctx context.Context, prefix, cursor string, may func(key string) bool) (keys []string, next string, err error) {
-	q, err := url.ParseQuery(cursor)
-	if err != nil {
-		return nil, "", driver.ErrInvalid
-	}
-	at, after := q.Get("at"), q.Get("after")
-	for range maxLists {
-		a := o.lists.get(ctx, listing{prefix, at})
-		if a.err != nil {
-			return nil, "", a.err
-		}
-		if a.at.IsZero() {
-			return nil, "", driver.ErrUnavailable
+// place is where a view begins: the cursor of a page of the store's list, and the last name on
+// it that was shown. It is zero at the beginning, and after the end.
+type place struct{ at, after string }
+
+// names returns at most MaxRows names, and where the next are. It takes half of the time if it
+// needs more than one page of the store's list, and returns what it has then.
+func (o *Overview) names(ctx context.Context, prefix string, from place, may func(key string) bool) (keys []string, _ place, _ error) {
+	for i := range maxLists {
+		a := o.lists.get(ctx, listing{prefix, from.at})
+		switch {
+		case a.err == nil, errors.Is(a.err, ErrBusy) && !a.at.IsZero():
+		case i > 0 && ctx.Err() != nil:
+			return keys, from, nil
+		default:
+			return nil, place{}, a.err
 		}
 		for _, key := range a.v.keys {
-			if key <= after || !may(key) || slices.Contains(keys, key) {
+			if key <= from.after || !may(key) || slices.Contains(keys, key) {
 				continue
 			}
 			if len(keys) == MaxRows {
-				return keys, cursorOf(at, after), nil
+				return keys, from, nil
 			}
-			keys, after = append(keys, key), key
+			keys, from.after = append(keys, key), key
 		}
-		if at, after = a.v.next, ""; at == "" {
-			return keys, "", nil
+		if from = (place{at: a.v.next}); from.at == "" {
+			break
+		}
+		if end, ok := ctx.Deadline(); i == 0 && ok {
+			half, cancel := context.WithTimeout(ctx, time.Until(end)/2)
+			defer cancel()
+			ctx = half
 		}
 	}
-	return keys, cursorOf(at, after), nil
+	return keys, from, nil
 }
-
-func cursorOf(at, after string) string { return url.Values{"at": {at}, "after": {after}}.Encode() }

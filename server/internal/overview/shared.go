@@ -3,10 +3,13 @@ package overview
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Bounds of the requests to the store of all pages together.
@@ -21,51 +24,51 @@ const (
 
 // pace spaces the requests of all pages.
 type pace struct {
-	log *slog.Logger
+	log  *slog.Logger
+	turn chan struct{} // has room for the one question that is next
+	next time.Time     // when the request after the last one is due; for the question that is next
 
 	mu   sync.Mutex
-	next time.Time // when the request after the last one is due
 	told time.Time // when a defect was logged
 }
 
-// wait waits until the store may be asked, and reports false if ctx ends before that.
+// wait waits until the store may be asked, and reports false if ctx ends before that. Those
+// that leave take nothing from those that stay.
 func (p *pace) wait(ctx context.Context) bool {
 	const each = time.Second / RequestsPerSecond
-	p.mu.Lock()
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-p.turn }()
 	now := time.Now()
 	due := p.next
 	if earliest := now.Add(-burst * each); due.Before(earliest) {
 		due = earliest
 	}
-	if end, ok := ctx.Deadline(); ctx.Err() != nil || ok && due.After(end) {
-		p.mu.Unlock()
-		return false
-	}
-	p.next = due.Add(each)
-	p.mu.Unlock()
 	select {
 	case <-time.After(due.Sub(now)):
-		return true
 	case <-ctx.Done():
 		return false
 	}
+	p.next = due.Add(each)
+	return true
 }
 
 // shared keeps the store's answers to one kind of question, for all pages. Each question is
 // asked by one request at a time, and again only when its last answer is no longer fresh.
 type shared[K comparable, V any] struct {
 	pace  *pace
+	start func(func()) bool
 	limit time.Duration // of one request
 	fresh time.Duration
+	most  int // answers that are kept
 	ask   func(context.Context, K) (V, error)
 
 	mu    sync.Mutex
 	all   map[K]*answer[V]
 	swept time.Time // when old answers were dropped
-}
-
-func newShared[K comparable, V any](p *pace, limit, fresh time.Duration, ask func(context.Context, K) (V, error)) *shared[K, V] {
-	return &shared[K, V]{pace: p, limit: limit, fresh: fresh, ask: ask, all: make(map[K]*answer[V])}
 }
 
 // answer is the last answer to one question.
@@ -75,31 +78,67 @@ type answer[V any] struct {
 	asked time.Time // when the last request ended; zero if there was none
 	err   error     // of the last request
 
-	asking chan struct{} // closed at the end of the request under way; nil without one
+	asking *question // nil without one
 }
 
-// get returns a fresh answer, asking the store if need be. If ctx ends or the request fails,
-// it returns the last answer.
+// question is one that waits for its turn or for the store.
+type question struct {
+	callers int  // that wait for the answer
+	sent    bool // to the store
+	leave   context.CancelFunc
+	done    chan struct{} // closed when there is an answer
+}
+
+// ErrBusy is the error of a question that was not asked, because there are too many.
+var ErrBusy = errors.New("the store has not been asked, because the pages ask it too much")
+
+var errLate = fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
+
+// get returns a fresh answer, asking the store if need be. If ctx ends before that, it
+// returns the last answer with [ErrBusy] or, if the store has been asked, an error that
+// matches [driver.ErrUnavailable].
 func (s *shared[K, V]) get(ctx context.Context, key K) answer[V] {
 	s.mu.Lock()
-	a := s.of(key)
-	switch asking := a.asking; {
+	defer s.mu.Unlock()
+	a := s.all[key]
+	if a == nil {
+		a = new(answer[V])
+	}
+	switch {
 	case time.Since(a.asked) < s.fresh:
-		s.mu.Unlock()
-	case asking != nil:
-		s.mu.Unlock()
-		select {
-		case <-asking:
-		case <-ctx.Done():
-		}
-	default:
-		a.asking = make(chan struct{})
-		s.mu.Unlock()
-		s.renew(ctx, key, a)
+		return *a
+	case ctx.Err() != nil:
+		return a.but(ErrBusy)
+	case a.asking == nil && !s.begin(key, a):
+		return a.but(driver.ErrClosed)
+	}
+	q := a.asking
+	q.callers++
+	s.mu.Unlock()
+	select {
+	case <-q.done:
+	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return *a
+	q.callers--
+	switch {
+	case a.asking != q:
+		return *a
+	case q.sent:
+		return a.but(errLate)
+	case q.callers == 0:
+		q.leave()
+		if a.asking = nil; a.asked.IsZero() {
+			delete(s.all, key)
+		}
+	}
+	return a.but(ErrBusy)
+}
+
+// but returns the answer with another error.
+func (a answer[V]) but(err error) answer[V] {
+	a.err = err
+	return a
 }
 
 // last returns the last answer without asking.
@@ -112,55 +151,76 @@ func (s *shared[K, V]) last(key K) answer[V] {
 	return answer[V]{}
 }
 
-// of returns the entry of a question, and drops old ones. The caller holds mu.
-func (s *shared[K, V]) of(key K) *answer[V] {
-	now := time.Now()
-	if now.Sub(s.swept) > keepFor {
-		for k, a := range s.all {
-			if a.asking == nil && now.Sub(a.asked) > max(keepFor, s.fresh) {
-				delete(s.all, k)
-			}
+// begin begins a question, which waits for its turn while a caller waits for it. Once sent it
+// does not end with its callers. It reports false if the service is about to end. The caller
+// holds mu.
+func (s *shared[K, V]) begin(key K, a *answer[V]) bool {
+	ctx, leave := context.WithCancel(context.Background())
+	q := &question{leave: leave, done: make(chan struct{})}
+	if !s.start(func() {
+		defer leave()
+		if s.pace.wait(ctx) && s.send(q) {
+			v, err := s.guarded(key)
+			s.end(a, v, err)
 		}
-		s.swept = now
+	}) {
+		leave()
+		return false
 	}
-	a := s.all[key]
-	if a == nil {
-		a = new(answer[V])
-		s.all[key] = a
-	}
-	return a
+	s.sweep()
+	a.asking = q
+	s.all[key] = a
+	return true
 }
 
-// renew asks the store. The request does not end with ctx, since other pages wait for it too.
-func (s *shared[K, V]) renew(ctx context.Context, key K, a *answer[V]) {
-	var v V
-	var err error
-	asked := s.pace.wait(ctx)
-	if asked {
-		v, err = s.guarded(context.WithoutCancel(ctx), key)
-	}
+// send notes that a question goes to the store, unless all its callers have left.
+func (s *shared[K, V]) send(q *question) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(a.asking)
-	a.asking = nil
-	if !asked {
-		return
-	}
+	q.sent = q.callers > 0
+	return q.sent
+}
+
+// end takes the answer to a question.
+func (s *shared[K, V]) end(a *answer[V], v V, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
 	if a.asked, a.err = now, err; err == nil {
 		a.v, a.at = v, now
 	}
+	close(a.asking.done)
+	a.asking = nil
 }
 
-var errDefect = errors.New("the store's code has failed")
+// sweep drops old answers, and some others if there are too many. The caller holds mu.
+func (s *shared[K, V]) sweep() {
+	now := time.Now()
+	old := now.Sub(s.swept) > keepFor
+	if old {
+		s.swept = now
+	}
+	for k, a := range s.all {
+		full := len(s.all) >= s.most
+		if !full && !old {
+			return
+		}
+		if a.asking == nil && (full || now.Sub(a.asked) > max(keepFor, s.fresh)) {
+			delete(s.all, k)
+		}
+	}
+}
+
+// ErrDefect is the error of a question in which the store's code panicked.
+var ErrDefect = errors.New("the store's code has failed")
 
 // guarded asks the store. A panic in it fails this request alone.
-func (s *shared[K, V]) guarded(ctx context.Context, key K) (_ V, err error) {
-	ctx, cancel := context.WithTimeout(ctx, s.limit)
+func (s *shared[K, V]) guarded(key K) (_ V, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
 	defer cancel()
 	defer func() {
 		if v := recover(); v != nil {
-			err = errDefect
+			err = ErrDefect
 			s.pace.defect(v)
 		}
 	}()
