@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,10 +29,11 @@ func TestOverview_APageThatLeavesFailsNoOther(t *testing.T) {
 		synctest.Wait()
 		var v View
 		var err error
-		go func() { v, err = o.view(t, "") }()
+		var other sync.WaitGroup
+		other.Go(func() { v, err = o.view(t, "") })
 		synctest.Wait()
 		leave()
-		time.Sleep(2 * time.Second)
+		other.Wait()
 		if err != nil || len(v.Rows) != 3 || !v.Rows[2].Looked {
 			t.Errorf("%+v, %v", v, err)
 		}

@@ -49,7 +49,7 @@ let calm = () => {};
 function warn() {
 	calm();
 	unsafe.hidden = true;
-	calm = poll("v1/overview/health", 60000, (now) => {
+	calm = poll(() => "v1/overview/health", 60000, (now) => {
 		const all = now.findings.filter((f) => f.severity === "unsafe");
 		unsafe.hidden = all.length === 0;
 		unsafe.replaceChildren(...all.map((f) => h("li", { class: "notice bad" }, h("strong", {}, "The store is unsafe for locks"), ": ", sentence(f), ".")));
@@ -68,6 +68,7 @@ let heard = 0;
 const states = {
 	live: () => "Live",
 	silent: () => "The store does not answer",
+	busy: () => "The service is busy",
 	connecting: () => "Connecting",
 	lost: () => "Connection lost" + (heard ? ` at ${clock(heard)}: what you see is as it was then` : ""),
 	paused: () => "Paused while nobody looks",
@@ -75,7 +76,7 @@ const states = {
 };
 
 onState((state) => {
-	if (state === "live" || state === "silent") heard = Date.now();
+	if (["live", "silent", "busy"].includes(state)) heard = Date.now();
 	if (live.dataset.state === state) return;
 	live.dataset.state = state;
 	live.replaceChildren(states[state]());

@@ -27,6 +27,9 @@ const figures = [
 	["Broken", (sum) => requests(sum, "break", 200)],
 ];
 
+// says makes a sentence.
+const says = (text) => text[0].toUpperCase() + text.slice(1) + ".";
+
 // health shows it in an element. It returns what ends it.
 export function health(into, { known }) {
 	const about = h("p", { class: "summary" });
@@ -45,20 +48,20 @@ export function health(into, { known }) {
 		const sum = counters(metrics);
 		const all = [["Round trip", now.failing || !now.roundTripUs ? "–" : fine(now.roundTripUs)], ...figures.map(([label, of]) => [label, count(of(sum))])];
 		tiles.replaceChildren(...all.map(([label, text]) => h("div", {}, h("dt", {}, label), h("dd", {}, text))));
-		storeAnswers(!now.failing);
+		storeAnswers(!now.failing || now.busy);
 		news.hidden = !now.failing;
-		setText(news, now.failing ? "The store does not answer." : "");
+		setText(news, now.busy ? says(now.problem) : now.failing ? "The store does not answer." : "");
 		drawFindings(now);
 	}
 
 	let text = "";
 	function drawFindings(now) {
-		const same = JSON.stringify([now.findings, now.nodes, now.checked, now.problem]);
+		const same = JSON.stringify([now.findings, now.nodes, now.checked, now.problem, now.failing]);
 		if (same === text) return;
 		text = same;
 		const sorted = now.findings.toSorted((a, b) => order.indexOf(a.severity) - order.indexOf(b.severity));
 		findings.replaceChildren(
-			now.problem ? h("p", { class: "notice bad" }, now.problem[0].toUpperCase() + now.problem.slice(1) + ".") : "",
+			now.problem && !now.failing ? h("p", { class: "notice bad" }, says(now.problem)) : "",
 			now.checked ? h("p", { class: "hint" }, `Asked at ${clock(now.checked)}, and once a minute while a page is open. It is what `, h("code", {}, "leasehold doctor"), " says, without the locks that it tries.") : h("p", { class: "empty" }, "The store has not been asked, or cannot tell."),
 			sorted.length ? h("ul", { class: "findings" }, sorted.map((f) => h("li", { class: f.severity },
 				h("span", { class: "sign", "aria-hidden": "true" }, (severities[f.severity] || ["●"])[0]),

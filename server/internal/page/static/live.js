@@ -5,8 +5,8 @@ let token = "";
 
 const listeners = { state: () => {}, refused: () => {} };
 
-// onState sets what is told of the connection: live, silent if the store does not answer, connecting,
-// lost or paused.
+// onState sets what is told of the connection: live, silent if the store does not answer, busy if
+// the service asks to wait, connecting, lost or paused.
 export const onState = (f) => { listeners.state = f; };
 
 // onRefused sets what is called when the service wants a token, or another one.
@@ -39,6 +39,7 @@ export class Problem extends Error {
 		super((body && (body.detail || body.title)) || `the service answered ${status}`);
 		this.status = status;
 		this.isOfStore = String(body?.type).endsWith("#unavailable");
+		this.isBusy = status === 429 || String(body?.type).endsWith("#busy");
 	}
 }
 
@@ -61,8 +62,8 @@ export async function send(method, path, body) {
 	return response.json();
 }
 
-// repeat calls turn again and again, pause ms after it has ended, until the function that it
-// returns is called. A turn calls heard when the service speaks. failed is told of an answer
+// repeat calls turn again and again, pause ms after it has ended, or as many as it returns, until
+// the function that repeat returns is called. A turn calls heard when the service speaks. failed is told of an answer
 // for which asking again is of no use.
 export function repeat(turn, pause, failed) {
 	let ended = false;
@@ -75,6 +76,7 @@ export function repeat(turn, pause, failed) {
 	async function next() {
 		const mine = abort = new AbortController();
 		let watch = 0;
+		let rest;
 		let state = "lost"; // until something is heard
 		const wait = () => {
 			clearTimeout(watch);
@@ -82,7 +84,7 @@ export function repeat(turn, pause, failed) {
 		};
 		wait();
 		try {
-			await turn(mine.signal, () => {
+			rest = await turn(mine.signal, () => {
 				wait();
 				if (mine.signal.aborted) return;
 				state = "";
@@ -92,7 +94,7 @@ export function repeat(turn, pause, failed) {
 		} catch (problem) {
 			if (problem instanceof Problem && !ended) {
 				if (refused(problem)) return;
-				state = problem.isOfStore ? "silent" : "lost";
+				state = problem.isOfStore ? "silent" : problem.isBusy ? "busy" : "lost";
 				answers = answers && !problem.isOfStore;
 			}
 		} finally {
@@ -100,7 +102,7 @@ export function repeat(turn, pause, failed) {
 		}
 		if (ended || paused || mine !== abort) return;
 		if (state) listeners.state(state);
-		timer = setTimeout(next, state ? Math.min(500 * 2 ** tries++, 5000) * (0.7 + 0.6 * Math.random()) : pause);
+		timer = setTimeout(next, state ? Math.min(500 * 2 ** tries++, 5000) * (0.7 + 0.6 * Math.random()) : rest ?? pause);
 	}
 
 	function refused(p) {
@@ -148,12 +150,13 @@ export function repeat(turn, pause, failed) {
 	};
 }
 
-// poll asks for JSON again and again.
+// poll asks for JSON again and again, at the path that a function returns. What on returns is the
+// pause before the next time, if it is a number.
 export function poll(path, pause, on, failed) {
 	return repeat(async (signal, heard) => {
-		const data = await (await get(path, signal)).json();
+		const data = await (await get(path(), signal)).json();
 		heard();
-		if (!signal.aborted) on(data);
+		return signal.aborted ? undefined : on(data);
 	}, pause, failed);
 }
 

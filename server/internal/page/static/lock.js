@@ -8,6 +8,9 @@ import { leaseBar, every, kind, lives } from "./parts.js";
 const maxWaiters = 200; // that are shown
 const maxEvents = 200; // that are kept
 
+// byId finds leases by their id.
+const byId = (all) => new Map(all.map((x) => [x.leaseId, x]));
+
 // lock shows one lock in an element. It returns what ends it.
 export function lock(into, { name: key, known }) {
 	let one = null; // as the last event told
@@ -44,12 +47,14 @@ export function lock(into, { name: key, known }) {
 			else if (type === "broken" && data.key === key) broken(data);
 		}, failed),
 		// Events tell of no renewal, and not what one may do.
-		poll("v1/overview/locks/" + encodeURIComponent(key), 2000, (now) => {
+		poll(() => "v1/overview/lock?name=" + encodeURIComponent(key), 2000, (now) => {
 			storeAnswers(!now.failed);
 			if (!one) return;
+			const told = byId(now.holders);
 			for (const x of one.holders) {
-				const same = now.holders.find((y) => y.leaseId === x.leaseId);
+				const same = told.get(x.leaseId);
 				if (same) x.remainingMs = same.remainingMs - now.agoMs + past();
+				x.untold = !same && now.held > now.holders.length;
 			}
 			if (mayBreak !== now.mayBreak) {
 				mayBreak = now.mayBreak;
@@ -68,25 +73,22 @@ export function lock(into, { name: key, known }) {
 
 	// compare notes what has happened between two states.
 	function compare(before, after) {
-		const within = (all, x) => all.find((y) => y.leaseId === x.leaseId);
+		const [held, waited, holds, waits] = [before.holders, before.waiters, after.holders, after.waiters].map(byId);
 		for (const x of before.holders) {
-			if (within(after.holders, x)) continue;
-			const held = x.since ? ` after ${span(x.ageMs + past())}` : "";
+			if (holds.has(x.leaseId)) continue;
+			const kept = x.since ? ` after ${span(x.ageMs + past())}` : "";
 			if (reasons.has(x.leaseId)) note(x, "broken", ["was broken: ", name(reasons.get(x.leaseId), "reason")]);
-			else if (!x.foreign && x.remainingMs - past() < 1000) note(x, "lost", [`lost it${held}: its lease ran out`]);
-			else note(x, "released", [`released it${held}`]);
+			else if (!x.foreign && !x.untold && x.remainingMs - past() < 1000) note(x, "lost", [`lost it${kept}: its lease ran out`]);
+			else note(x, "released", [`released it${kept}`]);
 		}
 		for (const x of after.holders) {
-			if (within(before.holders, x)) continue;
-			const waited = within(before.waiters, x);
-			note(x, "granted", [waited?.since ? `got it after ${span(waited.waitedMs + past())}` : "got it"]);
+			if (held.has(x.leaseId)) continue;
+			const then = waited.get(x.leaseId);
+			note(x, "granted", [then?.since ? `got it after ${span(then.waitedMs + past())}` : "got it"]);
 		}
-		for (const x of after.waiters) {
-			if (!within(before.waiters, x)) note(x, "waits", ["began to wait"]);
-		}
-		for (const x of before.waiters) {
-			if (!within(after.waiters, x) && !within(after.holders, x)) note(x, "left", ["left the queue"]);
-		}
+		const last = (all, is) => all.filter((x) => is(x.leaseId)).slice(-maxEvents);
+		for (const x of last(after.waiters, (id) => !waited.has(id))) note(x, "waits", ["began to wait"]);
+		for (const x of last(before.waiters, (id) => !waits.has(id) && !holds.has(id))) note(x, "left", ["left the queue"]);
 	}
 
 	function note(x, type, text) {
@@ -135,7 +137,10 @@ export function lock(into, { name: key, known }) {
 		holders.replaceChildren(...one.holders.map((x) => {
 			const o = owner(x.owner);
 			const bar = leaseBar();
-			ticks.push(() => bar.set(x.remainingMs - past(), life(x), x.foreign && x.remainingMs === 0));
+			ticks.push(() => {
+				const rest = x.remainingMs - past();
+				bar.set(rest, life(x), x.foreign && x.remainingMs === 0 ? "no end" : x.untold && rest <= 0 && "not known");
+			});
 			return h("article", { class: "holder", "data-lease": x.leaseId },
 				h("h3", {}, name(x.owner || (x.foreign ? "another program" : "somebody"), "owner")),
 				h("dl", { class: "facts" },

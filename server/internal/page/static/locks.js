@@ -18,6 +18,7 @@ export function locks(into, { query, known }) {
 	let q = query;
 	let stop = null;
 	let timer = 0;
+	let walk = ""; // the cursor of the first locks that fit, after pages of the list on which none does
 	const rows = new Map(); // by name: the row as it was sent, and its element
 
 	const search = h("input", { id: "search", type: "search", autocomplete: "off", spellcheck: "false", placeholder: "Names that begin with", "aria-keyshortcuts": "/",
@@ -32,7 +33,7 @@ export function locks(into, { query, known }) {
 		h("caption", { class: "unseen" }, "Locks that are held or waited for, the one that is held longest first"),
 		h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) => h("th", { role: "columnheader", scope: "col", class: numbers.includes(c) ? "number" : null }, c)))), body);
 	const empty = h("p", { class: "empty", hidden: true });
-	const first = h("a", { hidden: true }, "First page");
+	const first = h("a", { hidden: true, onclick: () => q.get("cursor") || follow(q) }, "First page");
 	const next = h("a", { hidden: true }, "Next page");
 	const pages = h("nav", { class: "pages", "aria-label": "Pages", hidden: true }, first, next);
 
@@ -53,7 +54,8 @@ export function locks(into, { query, known }) {
 		setText(empty, "Looking…");
 		empty.hidden = rows.size > 0;
 		if (stop) stop();
-		stop = poll("v1/overview?" + q, 1000, shown, (problem) => {
+		walk = "";
+		stop = poll(() => "v1/overview" + address(q.get("prefix"), walk || q.get("cursor")).slice(2), 1000, shown, (problem) => {
 			news.hidden = false;
 			setText(news, "The locks cannot be shown: " + problem.message + ".");
 		});
@@ -63,9 +65,9 @@ export function locks(into, { query, known }) {
 		known(view.principal, view.mode);
 		storeAnswers(!view.rows.some((row) => row.failed));
 		news.hidden = true;
-		if (!view.rows.length && view.cursor) {
-			turn(q.get("prefix"), view.cursor); // nothing that fits is on this page of the store's list
-			return;
+		if (!view.rows.length) {
+			walk = view.cursor || ""; // from the end, all begins again
+			if (walk) return 50;
 		}
 		const at = performance.now();
 		for (const row of view.rows) {
@@ -84,11 +86,11 @@ export function locks(into, { query, known }) {
 		}
 		arrange();
 		const waiting = view.rows.reduce((n, row) => n + row.queue, 0);
-		setText(summary, `${plural(rows.size, "lock")}${q.get("cursor") || view.cursor ? " on this page" : ""} · ${waiting ? count(waiting) + " waiting" : "nobody waits"}`);
+		setText(summary, `${plural(rows.size, "lock")}${q.get("cursor") || walk || view.cursor ? " on this page" : ""} · ${waiting ? count(waiting) + " waiting" : "nobody waits"}`);
 		empty.hidden = rows.size > 0;
 		table.hidden = rows.size === 0;
 		setText(empty, q.get("prefix") || q.get("cursor") ? "No lock fits." : view.principal ? "No lock that you may read is held or waited for." : "No lock is held, and nobody waits.");
-		for (const [link, cursor, is] of [[first, "", q.get("cursor")], [next, view.cursor, view.cursor]]) {
+		for (const [link, cursor, is] of [[first, "", q.get("cursor") || walk], [next, view.cursor, view.cursor]]) {
 			link.hidden = !is;
 			link.href = address(q.get("prefix"), cursor);
 		}
@@ -139,7 +141,7 @@ export function locks(into, { query, known }) {
 			h("th", { role: "rowheader", scope: "row", class: "key" },
 				h("a", { href: "#/lock/" + encodeURIComponent(row.key) }, name(row.key)),
 				h("span", { class: "kind" }, row.looked ? kind(row) : "", row.limit ? h("span", { class: "places" }, ` ${row.used} of ${row.limit}`) : "")),
-			cell("Held by", "held-by", holders.length ? h("ul", {}, holders) : h("span", { class: "none" }, !row.looked ? "not looked at yet" : row.state === "closed" ? "closed" : "nobody")),
+			cell("Held by", "held-by", holders.length ? h("ul", {}, holders) : h("span", { class: "none" }, row.problem ? ["cannot be read: ", name(row.problem, "text")] : !row.looked ? "not looked at yet" : row.state === "closed" ? "closed" : "nobody")),
 			cell("Held for", null, entry.age),
 			cell("Lease", "lease", row.held ? entry.bar.element : ""),
 			cell("Token", "number token", row.token ? String(row.token) : ""),
@@ -157,7 +159,7 @@ export function locks(into, { query, known }) {
 		setText(entry.wait, row.queue && row.waiters[0].since ? span(row.waiters[0].waitedMs + past) : "");
 		if (!row.held) return;
 		const soonest = row.holders.reduce((a, b) => (b.remainingMs < a.remainingMs ? b : a));
-		entry.bar.set(soonest.remainingMs - past, entry.life(soonest), soonest.foreign && soonest.remainingMs === 0);
+		entry.bar.set(soonest.remainingMs - past, entry.life(soonest), soonest.foreign && soonest.remainingMs === 0 && "no end");
 	}
 
 	follow(q);

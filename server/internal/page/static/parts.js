@@ -25,18 +25,19 @@ export function lives() {
 	};
 }
 
-// leaseBar shows what is left of a lease, as a bar and in words, which left ends.
+// leaseBar shows what is left of a lease, as a bar and in words, which left ends, or other
+// words in place of both.
 export function leaseBar(left = " left") {
 	const fill = h("span", { class: "fill" });
 	const text = h("span", { class: "left" });
 	const element = h("span", { class: "bar-of" }, h("span", { class: "track", "aria-hidden": "true" }, fill), text);
 	return {
 		element,
-		set(rest, ttl, endless) {
-			if (endless) {
-				element.dataset.level = "bad";
+		set(rest, ttl, instead) {
+			if (instead) {
+				element.dataset.level = "low";
 				fill.style.width = "100%";
-				setText(text, "no end");
+				setText(text, instead);
 				return;
 			}
 			const part = ttl > 0 ? Math.max(0, Math.min(1, rest / ttl)) : 0;
