@@ -1,0 +1,103 @@
+package browsertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
+)
+
+// sparse is a store whose list has no name on its first pages.
+type sparse struct{ *memdriver.Driver }
+
+func (s sparse) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
+	if len(cursor) < 50 {
+		return nil, cursor + "+", nil
+	}
+	return s.Driver.List(ctx, prefix, strings.TrimLeft(cursor, "+"))
+}
+
+func TestPage_AWalkToTheFirstLockBeginsAgainAndIsNotInTheAddress(t *testing.T) {
+	v := start(t, sparse{memdriver.New()})
+	p := open(t, v.url, 1280, 800)
+	p.says("No lock is held, and nobody waits.")
+	for _, id := range []string{"a", "b"} {
+		v.take(driver.Request{Key: "far", ID: id})
+		p.rowSays("far", "mutex")
+		if at := js[string](p, "location.hash"); strings.Contains(at, "cursor") {
+			t.Error(at)
+		}
+		if _, err := v.store.(driver.Breaker).Break(t.Context(), "far", id, "a test"); err != nil {
+			t.Fatal(err)
+		}
+		p.until("the lock has gone", "!"+row("far"))
+	}
+	p.clean()
+}
+
+// littered is a store in which one key holds no lock.
+type littered struct{ *memdriver.Driver }
+
+func (l littered) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	if key == "bad" {
+		return driver.Snapshot{}, fmt.Errorf("%w: it is a list", driver.ErrMismatch)
+	}
+	return l.Driver.Inspect(ctx, key)
+}
+
+func TestPage_ARecordThatCannotBeReadIsARowAndTheStoreIsFine(t *testing.T) {
+	v := start(t, littered{memdriver.New()})
+	v.take(driver.Request{Key: "bad", ID: "a"})
+	v.take(driver.Request{Key: "good", ID: "a", Owner: "worker-7:1"})
+	p := open(t, v.url, 1280, 800)
+	p.rowSays("bad", "it is a list")
+	p.rowSays("good", "worker-7")
+	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
+	p.clean()
+}
+
+func TestPage_ALockIsFollowedWhateverItsName(t *testing.T) {
+	v := start(t, memdriver.New())
+	for _, name := range []string{"..", "a/../b", "a%2Fb"} {
+		v.take(driver.Request{Key: name, ID: "a", Owner: "worker-7:1"})
+		p := open(t, v.url, 1280, 800)
+		p.click(row(name) + "?.querySelector('a')")
+		p.until("a button to break", `document.querySelector(".holders button")`)
+		p.clean()
+	}
+}
+
+func TestPage_ALeaseThatIsNotToldOfIsNotOver(t *testing.T) {
+	v := start(t, memdriver.New())
+	refs := make([]driver.Ref, 220)
+	for i := range refs {
+		id := fmt.Sprint("h", i)
+		v.take(driver.Request{Key: "gpu", ID: id, Mode: driver.Shared, Limit: 300, TTL: 4 * time.Second, Since: time.Now()})
+		refs[i] = driver.Ref{Key: "gpu", ID: id, TTL: 4 * time.Second}
+	}
+	stop := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(500 * time.Millisecond):
+				v.store.Renew(context.Background(), refs, func(int, driver.Reply, error) {})
+			}
+		}
+	}()
+	p := open(t, v.url+"#/lock/gpu", 1280, 800)
+	p.until("leases that are not told of", `[...document.querySelectorAll(".holder .left")].filter((x) => x.innerText === "not known").length === 20`)
+	if n := js[int](p, `[...document.querySelectorAll(".holder .left")].filter((x) => x.innerText === "over").length`); n > 0 {
+		t.Errorf("%d leases are over", n)
+	}
+	close(stop)
+	<-ended
+	p.clean()
+}
