@@ -53,7 +53,7 @@ func (c *Client) lockRequest(key string, opts []Option, use use) (request, error
 		return r, lockError(key, err)
 	}
 	if c.limited { // most stores are not, and building a request takes time
-		if err := driver.Supports(c.session.Driver(), r.Request()); err != nil {
+		if err := driver.Supports(c.session.Driver(), r.request()); err != nil {
 			return r, lockError(key, err)
 		}
 	}
@@ -146,7 +146,7 @@ func (r *request) try(ctx context.Context, obs *observation) (*Lease, error) {
 	if held := r.heldHere(); held != nil {
 		return nil, held
 	}
-	req := r.Request()
+	req := r.request()
 	a, err := r.c.session.Try(ctx, &r.cfg.Terms, &req)
 	return r.answer(ctx, &req, &a, err, obs)
 }
@@ -172,7 +172,7 @@ func (r *request) lock(ctx, bound context.Context, obs *observation) (*Lease, er
 	if r.inLine(ctx) {
 		return r.lockInLine(ctx, bound, obs)
 	}
-	req := r.Request()
+	req := r.request()
 	w, err := r.c.session.NewWaiter(&r.cfg.Terms, &req)
 	if err != nil {
 		return nil, lockError(r.key, err)
@@ -205,7 +205,7 @@ func (r *request) poll(ctx, bound context.Context, obs *observation) (*Lease, er
 	defer r.c.session.Leave()
 	started := r.c.now()
 	for attempt := 1; ; attempt++ {
-		req := r.Request()
+		req := r.request()
 		a, err := r.c.session.Insist(bound, &r.cfg.Terms, &req)
 		l, err := r.answer(ctx, &req, &a, err, obs)
 		var busy *HeldError
@@ -266,8 +266,8 @@ func (r *request) lease(ctx context.Context, req *driver.Request, g session.Gran
 	return newLease(obs.context(ctx), h), nil
 }
 
-// Request implements [line.Request]: it returns a request to the store with a new lease id.
-func (r *request) Request() driver.Request {
+// request returns a request to the store with a new lease id.
+func (r *request) request() driver.Request {
 	return driver.Request{
 		Key: r.key, ID: rand.Text(), Owner: r.cfg.owner(), Reenter: r.cfg.reentrantOwner != "",
 		Labels: r.cfg.labels, Since: time.Now(), Mode: r.mode, Policy: r.policy, Ordered: r.cfg.strictOrder,
@@ -285,8 +285,12 @@ func (r *request) inLine(ctx context.Context) bool {
 		r.c.lines.On() && ctx.Value(observerKey{}) == nil
 }
 
+// lineRequest is a request of package line. It is a type of its own because the methods of
+// request are also those of [Mutex] and [Semaphore].
+type lineRequest struct{ *request }
+
 // Group implements [line.Request].
-func (r *request) Group() line.Group {
+func (r lineRequest) Group() line.Group {
 	c := r.cfg
 	return line.Group{
 		Key: r.key, Policy: r.policy, TTL: c.TTL, LockDelay: c.lockDelay, ReleaseTimeout: c.ReleaseTimeout,
@@ -296,7 +300,10 @@ func (r *request) Group() line.Group {
 }
 
 // Terms implements [line.Request].
-func (r *request) Terms() *session.Terms { return &r.cfg.Terms }
+func (r lineRequest) Terms() *session.Terms { return &r.cfg.Terms }
+
+// Request implements [line.Request].
+func (r lineRequest) Request() driver.Request { return r.request.request() }
 
 // heldHere refuses a TryLock if a lease of this client may be passed on to calls in a line, or
 // if calls wait there.
@@ -304,7 +311,7 @@ func (r *request) heldHere() error {
 	if !r.inLine(context.Background()) {
 		return nil
 	}
-	h, waiting := r.c.lines.Holder(r.Group())
+	h, waiting := r.c.lines.Holder(lineRequest{r}.Group())
 	held := &HeldError{Key: r.key, Owner: r.cfg.owner()}
 	switch {
 	case h != nil && h.Live():
@@ -340,7 +347,7 @@ func (r *request) lockInLine(ctx, bound context.Context, obs *observation) (l *L
 		l = newLease(obs.context(ctx), h)
 		return &h.Hold, nil
 	}
-	if err := r.c.lines.Join(obs.context(ctx), r).Wait(bound, queued, granted); err != nil {
+	if err := r.c.lines.Join(obs.context(ctx), lineRequest{r}).Wait(bound, queued, granted); err != nil {
 		return nil, r.waitError(err)
 	}
 	return l, nil
@@ -389,7 +396,7 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 	if g.Token == 0 {
 		g.Token = token
 	}
-	req := r.Request()
+	req := r.request()
 	req.ID = id
 	h, err := r.c.hold(cfg, &req, g, obs, nil)
 	if err != nil {

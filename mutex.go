@@ -180,7 +180,7 @@ func (h *hold) downgrade(ctx context.Context) error {
 		return err
 	}
 	r := request{c: h.c, cfg: h.cfg, key: h.Key(), mode: driver.Shared, policy: h.cfg.policy}
-	return h.Downgrade(ctx, r.Request())
+	return h.Downgrade(ctx, r.request())
 }
 
 // lower begins a downgrade. From now on re-entry to write is refused.

@@ -115,7 +115,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	defer s.c.session.Leave()
 	r := s.request
 	r.limit = limit
-	req := r.Request()
+	req := r.request()
 	req.Resize = true
 	if _, err := s.c.session.Change(ctx, &s.cfg.Terms, &req); err != nil {
 		return lockError(s.key, fmt.Errorf("resize: %w", err))

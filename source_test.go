@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,6 +22,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
@@ -212,6 +214,26 @@ func hasSource(t *testing.T, dir string) bool {
 		t.Fatal(err)
 	}
 	return slices.ContainsFunc(files, func(file string) bool { return !strings.HasSuffix(file, "_test.go") })
+}
+
+// TestMethods_NameNoInternalType looks at all methods of the public types, also at those of
+// embedded types.
+func TestMethods_NameNoInternalType(t *testing.T) {
+	for _, v := range []any{
+		&leasehold.Client{}, &leasehold.Mutex{}, &leasehold.RWMutex{}, &leasehold.RLocker{}, &leasehold.Semaphore{}, &leasehold.Places{},
+		&leasehold.Multi{}, &leasehold.MultiLease{}, &leasehold.Lease{}, &leasehold.Election{},
+	} {
+		all := reflect.TypeOf(v)
+		if all.NumMethod() == 0 {
+			t.Errorf("%v has no methods", all)
+		}
+		for i := range all.NumMethod() {
+			m := all.Method(i)
+			if strings.Contains(m.Type.String(), "session.") || strings.Contains(m.Type.String(), "line.") {
+				t.Errorf("%v: method %s has the type %v", all, m.Name, m.Type)
+			}
+		}
+	}
 }
 
 func TestImports_TheRulesCanBeBroken(t *testing.T) {
