@@ -247,7 +247,7 @@ func TestOverview_APageThatLeavesEndsNoRequest(t *testing.T) {
 		})
 		ctx, leave := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer leave()
-		go o.Lock(ctx, "k0000")
+		go func() { _, _ = o.Lock(ctx, "k0000") }()
 		synctest.Wait()
 		if r, err := o.Lock(t.Context(), "k0000"); err != nil || r.Failed || store.total() != 1 {
 			t.Errorf("%+v after %d requests", r, store.total())

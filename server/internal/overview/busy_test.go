@@ -25,7 +25,7 @@ func TestOverview_APageThatLeavesFailsNoOther(t *testing.T) {
 	stage(t, 3, func(t *testing.T, o *Overview, store *counted) {
 		o.crowd(t.Context(), 200)
 		ctx, leave := context.WithCancel(t.Context())
-		go o.Locks(ctx, "", "", "", everything)
+		go func() { _, _ = o.Locks(ctx, "", "", "", everything) }()
 		synctest.Wait()
 		var v View
 		var err error
