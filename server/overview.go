@@ -22,13 +22,13 @@ func overviewRoutes() []route {
 				{Name: "prefix", Type: "string", Description: "the beginning of the names"},
 				{Name: "cursor", Type: "string", Description: "the cursor of the previous view"},
 			},
-			Reply: overview.View{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable, Draining, Busy, TooMany},
+			Reply: overview.View{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable, Draining, TooMany},
 		}},
 		{Handle: (*Server).overviewLock, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview/lock", Operation: "overviewLock",
 			Summary: "Show a lock as it was at most a second ago, and whether the page may offer to break it", Verb: auth.Read,
 			Query: []Parameter{{Name: "name", Type: "string", Description: "the lock"}},
-			Reply: One{}, Success: []int{http.StatusOK}, Causes: []*Cause{Mismatch, Unsupported, Unavailable, Draining, Busy, TooMany},
+			Reply: One{}, Success: []int{http.StatusOK}, Causes: []*Cause{Mismatch, Unsupported, Unavailable, Draining, TooMany},
 		}},
 		{Handle: (*Server).overviewHealth, Route: Route{
 			Method: http.MethodGet, Path: "/v1/overview/health", Operation: "overviewHealth",
@@ -81,7 +81,7 @@ func unseen(r *http.Request, err error) error {
 	err = unread(r, err)
 	switch {
 	case errors.Is(err, overview.ErrBusy):
-		return api.NewProblem(Busy, "%v", overview.ErrBusy).After(api.RetryLater)
+		return api.NewProblem(Overloaded, "%v", overview.ErrBusy).After(api.RetryLater)
 	case errors.Is(err, overview.ErrDefect):
 		return api.NewProblem(Internal, "%v", overview.ErrDefect)
 	}

@@ -36,7 +36,6 @@ var (
 	Unsupported     = api.Unsupported
 	Unavailable     = api.Unavailable
 	Overloaded      = api.Overloaded
-	Busy            = api.Busy
 	Draining        = api.Draining
 	Unknown         = api.Unknown
 	Unprotected     = api.Unprotected

@@ -61,10 +61,8 @@ var (
 		"Asking again does not help; another store can."}
 	Unavailable = &Cause{"unavailable", http.StatusServiceUnavailable, "The store cannot be reached",
 		"The request had no effect. Ask again after Retry-After."}
-	Overloaded = &Cause{"overloaded", http.StatusServiceUnavailable, "The service has too many connections",
+	Overloaded = &Cause{"overloaded", http.StatusServiceUnavailable, "The service has too many connections, or pages",
 		"The request had no effect. Ask again after Retry-After, or another replica."}
-	Busy = &Cause{"busy", http.StatusServiceUnavailable, "The store has not been asked",
-		"The pages ask as often as they may together. Ask again after Retry-After."}
 	Draining = &Cause{"draining", http.StatusServiceUnavailable, "The service is about to end",
 		"Ask another replica, or again after Retry-After. The request had no effect; a place in the queue is kept for ticketMs."}
 	Unknown = &Cause{"unknown", http.StatusGatewayTimeout, "The outcome is not known",
@@ -81,7 +79,7 @@ var (
 func Causes() []*Cause {
 	return []*Cause{
 		Held, Gone, Broken, Released, Moved, NotHeld, Mismatch, Invalid, TooLarge, Unauthenticated, Forbidden,
-		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Overloaded, Busy, Draining, Unknown, Unprotected, Failed, Internal,
+		NotFound, NotAllowed, TooMany, Unsupported, Unavailable, Overloaded, Draining, Unknown, Unprotected, Failed, Internal,
 	}
 }
 

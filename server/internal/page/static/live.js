@@ -39,7 +39,7 @@ export class Problem extends Error {
 		super((body && (body.detail || body.title)) || `the service answered ${status}`);
 		this.status = status;
 		this.isOfStore = String(body?.type).endsWith("#unavailable");
-		this.isBusy = status === 429 || String(body?.type).endsWith("#busy");
+		this.isBusy = status === 429 || String(body?.type).endsWith("#overloaded");
 	}
 }
 
