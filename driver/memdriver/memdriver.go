@@ -32,13 +32,7 @@ type Driver struct {
 // rooms is the store over the table.
 type rooms = roomdriver.Driver
 
-var (
-	_ driver.Driver  = (*Driver)(nil)
-	_ driver.Watcher = (*Driver)(nil)
-	_ driver.Glancer = (*Driver)(nil) // and so Inspector
-	_ driver.Breaker = (*Driver)(nil)
-	_ driver.Marker  = (*Driver)(nil)
-)
+var _ driver.Driver = (*Driver)(nil)
 
 // New returns an empty store.
 func New() *Driver { return newTable().join() }

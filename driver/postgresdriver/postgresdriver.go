@@ -98,14 +98,7 @@ type Driver struct {
 // rooms is the store over the table.
 type rooms = roomdriver.Driver
 
-var (
-	_ driver.Driver  = (*Driver)(nil)
-	_ driver.Watcher = (*Driver)(nil)
-	_ driver.Glancer = (*Driver)(nil) // and so Inspector
-	_ driver.Breaker = (*Driver)(nil)
-	_ driver.Checker = (*Driver)(nil)
-	_ driver.Marker  = (*Driver)(nil)
-)
+var _ driver.Checker = (*Driver)(nil)
 
 // Renew implements [driver.Driver]: it renews up to 256 locks in one transaction, on any
 // connection.

@@ -54,16 +54,6 @@ type Driver struct{ *store }
 // store is the common part of the drivers of both Redis clients.
 type store = redisroom.Store
 
-var (
-	_ driver.Driver        = (*Driver)(nil)
-	_ driver.DeadlineAware = (*Driver)(nil)
-	_ driver.Watcher       = (*Driver)(nil)
-	_ driver.Glancer       = (*Driver)(nil) // and so Inspector
-	_ driver.Breaker       = (*Driver)(nil)
-	_ driver.Checker       = (*Driver)(nil)
-	_ driver.Marker        = (*Driver)(nil)
-)
-
 // Option changes a default of a driver.
 type Option func(*options)
 
