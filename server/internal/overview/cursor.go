@@ -9,8 +9,8 @@ import (
 	"fmt"
 )
 
-// newSeals returns what seals the cursors of this process: those of the store have names of
-// locks that their reader may not know.
+// newSeals returns a cipher for the cursors of this process. The store's own cursors contain
+// names of locks that the reader may have no right to.
 func newSeals() cipher.AEAD {
 	var key [32]byte
 	_, _ = rand.Read(key[:]) // never fails
@@ -19,7 +19,7 @@ func newSeals() cipher.AEAD {
 	return seals
 }
 
-// bond is what a cursor is good for.
+// bond returns the data to which a cursor is bound.
 func bond(principal, prefix string) []byte { return fmt.Appendf(nil, "%q %q", principal, prefix) }
 
 // seal returns the cursor of a place, empty for the end.
@@ -32,7 +32,8 @@ func (o *Overview) seal(p place, principal, prefix string) string {
 	return base64.RawURLEncoding.EncodeToString(o.seals.Seal(nil, nil, text, bond(principal, prefix)))
 }
 
-// unseal returns the place of a cursor: the beginning for one that seal has not made.
+// unseal returns the place of a cursor. A cursor of another process, principal or prefix has
+// the place of the beginning.
 func (o *Overview) unseal(cursor, principal, prefix string) place {
 	box, _ := base64.RawURLEncoding.DecodeString(cursor)
 	text, err := o.seals.Open(nil, nil, box, bond(principal, prefix))

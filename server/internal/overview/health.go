@@ -18,7 +18,7 @@ type Vitals struct {
 	RoundTrip int64 `json:"roundTripUs"`
 	Failing   bool  `json:"failing"`
 	Busy      bool  `json:"busy,omitempty"`
-	// Checked is when Findings and Nodes were asked for; absent if the store cannot tell.
+	// Checked is when Findings and Nodes were asked for; absent if the store has no checks.
 	Checked  time.Time `json:"checked,omitzero"`
 	Problem  string    `json:"problem,omitempty"`
 	Findings []Finding `json:"findings"`
@@ -61,7 +61,7 @@ func (o *Overview) Vitals(ctx context.Context) Vitals {
 	case v.Busy:
 		v.Problem = ErrBusy.Error()
 	case failed(report.err):
-		v.Problem = "the store could not be asked what makes locks in it unsafe"
+		v.Problem = "the check for conditions that make locks unsafe has failed"
 	case v.Failing:
 		v.Problem = "the store does not answer"
 	}

@@ -40,7 +40,7 @@ type Overview struct {
 }
 
 // New returns the overview of a store. Each request to the store ends after timeout, and
-// is made in a goroutine by start, which reports false if there is to be none any more. A
+// is made in a goroutine by start, which reports false if the service is about to end. A
 // panic in the store's code is logged.
 func New(store driver.Driver, timeout time.Duration, log *slog.Logger, start func(func()) bool) *Overview {
 	p := &pace{log: log, turn: make(chan struct{}, 1)}
@@ -137,9 +137,9 @@ func ofRecord(err error) bool {
 	return errors.Is(err, driver.ErrMismatch) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, ErrDefect)
 }
 
-// Locks returns the locks behind a cursor for which may returns true, without the free ones.
-// When ctx ends, rows may be old, or not Looked. A cursor is good for the principal and the
-// prefix that it was made for; any other begins anew.
+// Locks returns the locks after a cursor for which may returns true, without free locks. When
+// ctx ends, rows may be old, or not Looked. A cursor is bound to the principal and the prefix; a
+// cursor of another one begins at the first lock.
 func (o *Overview) Locks(ctx context.Context, principal, prefix, cursor string, may func(key string) bool) (View, error) {
 	keys, next, err := o.names(ctx, prefix, o.unseal(cursor, principal, prefix), may)
 	if err != nil {
@@ -196,7 +196,7 @@ func list(ctx context.Context, store driver.Driver, of listing) (names, error) {
 type place struct{ at, after string }
 
 // names returns at most MaxRows names, and where the next are. It takes half of the time if it
-// needs more than one page of the store's list, and returns what it has then.
+// needs more than one page of the store's list, and then returns the names so far.
 func (o *Overview) names(ctx context.Context, prefix string, from place, may func(key string) bool) (keys []string, _ place, _ error) {
 	for i := range maxLists {
 		a := o.lists.get(ctx, listing{prefix, from.at})

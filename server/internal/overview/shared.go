@@ -25,15 +25,15 @@ const (
 // pace spaces the requests of all pages.
 type pace struct {
 	log  *slog.Logger
-	turn chan struct{} // has room for the one question that is next
+	turn chan struct{} // has room for the next question
 	next time.Time     // when the request after the last one is due; for the question that is next
 
 	mu   sync.Mutex
 	told time.Time // when a defect was logged
 }
 
-// wait waits until the store may be asked, and reports false if ctx ends before that. Those
-// that leave take nothing from those that stay.
+// wait waits until the store may be asked, and reports false if ctx ends before that. A
+// question that ends early uses up no request.
 func (p *pace) wait(ctx context.Context) bool {
 	const each = time.Second / RequestsPerSecond
 	select {
@@ -74,8 +74,8 @@ type shared[K comparable, V any] struct {
 // answer is the last answer to one question.
 type answer[V any] struct {
 	v     V
-	at    time.Time // of v; zero if there is none
-	asked time.Time // when the last request ended; zero if there was none
+	at    time.Time // of v; zero without one
+	asked time.Time // when the last request ended; zero before the first
 	err   error     // of the last request
 
 	asking *question // nil without one
@@ -193,7 +193,7 @@ func (s *shared[K, V]) end(a *answer[V], v V, err error) {
 	a.asking = nil
 }
 
-// sweep drops old answers, and some others if there are too many. The caller holds mu.
+// sweep drops old answers, and further answers if there are too many. The caller holds mu.
 func (s *shared[K, V]) sweep() {
 	now := time.Now()
 	old := now.Sub(s.swept) > keepFor
