@@ -78,7 +78,7 @@ func freeOnce(ctx context.Context, b *bench, c contender, key string) (float64, 
 	return median(each(took, micros)), err
 }
 
-// alone is a way to lock whose processes share only files.
+// alone is a way to lock in which processes share only files.
 type alone func(ctx context.Context, key string) (held, error)
 
 func (lock alone) Lock(ctx context.Context, key string) (held, error) { return lock(ctx, key) }

@@ -167,8 +167,8 @@ func (b *bench) limited(ctx context.Context, d time.Duration) (context.Context, 
 	}
 }
 
-// excuse reports the failure of a peer, whose figure is then missing. A failure of our own
-// contenders ends the run.
+// excuse reports the failure of a peer, and leaves out its figure. A failure of a contender of
+// ours ends the run.
 func excuse(c contender, err error) error {
 	if c.kind != peer {
 		return fmt.Errorf("%s: %w", c.name, err)

@@ -58,8 +58,8 @@ func commits(server *postgrestest.Server) func(context.Context, func(history.Rec
 	}
 }
 
-// TestChaos_OnPostgresThatForgets uses a server whose table is emptied, so that exclusion
-// cannot hold: tokens must still rise, and losses must be reported.
+// TestChaos_OnPostgresThatForgets empties the server's table, so that exclusion cannot hold:
+// tokens must still rise, and losses must be reported.
 func TestChaos_OnPostgresThatForgets(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)

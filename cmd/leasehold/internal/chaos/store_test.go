@@ -23,16 +23,16 @@ func TestChaos_OnADirectory(t *testing.T) {
 	suffer(t, arena{label: "directory", stores: []string{"file://" + t.TempDir()}, rules: queue})
 }
 
-// TestChaos_OnOneServer uses a server that keeps its data over a restart, and whose
-// clock is stepped back and slewed: exclusion must hold without exception.
+// TestChaos_OnOneServer uses a server that keeps its data over a restart. Its clock is
+// stepped back and slewed. Exclusion must hold without exception.
 func TestChaos_OnOneServer(t *testing.T) {
 	t.Parallel()
 	server, clock := startLasting(t)
 	sufferBehindProxy(t, "one Redis server", server, append(clockHavoc(clock), restart(server)))
 }
 
-// TestChaos_OnAServerWhoseClockLeaps uses a server whose clock is also stepped
-// forward, which ends leases early: only exclusion, and promises that depend on it,
+// TestChaos_OnAServerWhoseClockLeaps also steps the server's clock forward, which ends
+// leases early: only exclusion, and promises that depend on it,
 // may fail, and only around the step.
 func TestChaos_OnAServerWhoseClockLeaps(t *testing.T) {
 	t.Parallel()

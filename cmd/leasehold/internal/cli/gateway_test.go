@@ -23,7 +23,7 @@ import (
 type doubting struct {
 	service http.Handler
 	first   func(g *doubting, w http.ResponseWriter, r *http.Request)
-	marks   string // a directory with a file for each client whose renewal was passed on
+	marks   string // a directory with a file for each client with a renewal that was passed on
 
 	mu   sync.Mutex
 	seen map[string]int
