@@ -65,33 +65,41 @@ var (
 
 // Acquire implements [driver.Driver].
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := d.enter(ctx, req)
+	reply, probe, err := d.enter(ctx, req, "")
 	if errors.Is(err, driver.ErrAmnesia) {
-		return d.enterMarked(ctx, req)
+		return d.enterMarked(ctx, req, probe)
 	}
 	return reply, err
 }
 
-func (d *Driver) enter(ctx context.Context, req driver.Request) (driver.Reply, error) {
+// enter asks for the lock. If the error is [driver.ErrAmnesia], the record now has the
+// returned probe.
+func (d *Driver) enter(ctx context.Context, req driver.Request, probe string) (driver.Reply, string, error) {
 	if d.rooms == nil { // the call may go on without its caller, which may change its own
 		req.Labels = maps.Clone(req.Labels)
 	}
 	c := enterings.Get().(*entering)
-	*c = entering{visit: visit{key: req.Key}, req: req}
+	*c = entering{visit: visit{key: req.Key}, req: req, probe: probe}
 	if req.SingleUseID {
 		c.once = req.ID
 	}
+	left := ""
 	reply, err := c.answer(d.do(ctx, c))
+	if err == nil && c.left != "" { // after an error the call may still be in use
+		left, err = c.left, driver.ErrAmnesia
+	}
 	if d.rooms != nil {
 		enterings.Put(c)
 	}
-	return reply, err
+	return reply, left, err
 }
 
 // entering is a call of Acquire.
 type entering struct {
 	visit
-	req driver.Request
+	req   driver.Request
+	probe string // from the refusal before, or ""
+	left  string // the probe in the record if this call was refused, or ""
 }
 
 // errKept is the error of a downgrade while something keeps the lock from changing hands.
@@ -101,7 +109,14 @@ func (c *entering) Step(r *room.Record, now int64) (wakes []room.Wake, err error
 	if c.shut && c.lowers(r, now) {
 		return nil, errKept // a closed lock blocks new holders, but not present ones
 	}
-	c.reply, wakes, err = room.Acquire(r, c.req, now)
+	req := c.req
+	req.Guard = req.Guard && !passes(r, c.probe)
+	c.reply, wakes, err = room.Acquire(r, req, now)
+	if c.left = ""; errors.Is(err, driver.ErrAmnesia) {
+		c.reply, c.left, err = driver.Reply{}, leaveProbe(r, now), nil
+	} else if err == nil {
+		delete(r.Marks, probeMark)
+	}
 	return wakes, err
 }
 

@@ -2,8 +2,8 @@ package roomdriver
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -80,38 +80,46 @@ func (c *marking) Step(r *room.Record, now int64) ([]room.Wake, error) {
 	return nil, nil
 }
 
-// enterMarked acquires a key without a known token, if the mark shows that no data was
-// lost. It reads the mark again before it returns: the process may have been stopped after
-// the first read, and the data lost since.
-func (d *Driver) enterMarked(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if err := d.checkMark(ctx); err != nil {
-		return driver.Reply{}, err
+// A request with Guard for a key without a known token leaves a probe in the record: a
+// random word. The driver then looks at the mark, and asks again. The record still has the
+// probe only if no data was lost since, so the store has been as it was when the mark was
+// seen. However long the process was stopped in between, no later look is needed.
+const (
+	probeMark = "?"    // its name among the marks of a record
+	probeLife = 60_000 // in ms; it is then asked for anew
+	maxProbes = 4      // of one request: others may remove one by entering
+)
+
+// leaveProbe returns the probe of a record. It adds one if there is none.
+func leaveProbe(r *room.Record, now int64) string {
+	if m, ok := r.Marks[probeMark]; ok {
+		return m.Reason
 	}
-	req.Guard = false
-	reply, err := d.enter(ctx, req)
-	if err != nil || reply.State != driver.Granted && reply.State != driver.Queued {
-		return reply, err
+	if r.Marks == nil {
+		r.Marks = make(map[string]room.Mark)
 	}
-	lost := d.checkMark(ctx)
-	if lost == nil {
-		return reply, nil
-	}
-	return driver.Reply{}, d.undo(ctx, req, lost)
+	probe := rand.Text()
+	r.Marks[probeMark] = room.Mark{Until: now/1000 + probeLife, Reason: probe}
+	return probe
 }
 
-// undo gives back the grant, and returns cause. The returned error matches
-// [driver.ErrUnavailable] only if the grant was undone.
-func (d *Driver) undo(ctx context.Context, req driver.Request, cause error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	reply, err := d.Release(ctx, driver.Ref{Key: req.Key, ID: req.ID, Visit: req.Visit})
-	if err == nil && reply.State == driver.Busy {
-		err = errors.New("another request asked for it, too")
+// passes reports whether a record still has the probe.
+func passes(r *room.Record, probe string) bool {
+	return probe != "" && r.Marks[probeMark].Reason == probe
+}
+
+// enterMarked acquires a key without a known token, if the mark shows that no data was
+// lost. probe is in the record of the key.
+func (d *Driver) enterMarked(ctx context.Context, req driver.Request, probe string) (reply driver.Reply, err error) {
+	for range maxProbes {
+		if err := d.checkMark(ctx); err != nil {
+			return driver.Reply{}, err
+		}
+		if reply, probe, err = d.enter(ctx, req, probe); !errors.Is(err, driver.ErrAmnesia) {
+			break
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("look at the mark again: %v; undo: %v", cause, err) //nolint:errorlint // a match of their errors would not hold for the request
-	}
-	return cause
+	return reply, err
 }
 
 // checkMark refuses while there is no mark, or it is in quarantine.

@@ -22,6 +22,7 @@ type rows struct {
 	calls   int           // updates and transactions
 	skew    time.Duration // of the clock
 	lose    error         // is returned after an update that was made
+	lossIn  int           // after so many accesses all records are lost
 }
 
 func (t *rows) now() time.Time { return time.Now().Add(t.skew) }
@@ -33,7 +34,7 @@ func (t *rows) Update(ctx context.Context, key string, f func([]byte, time.Time)
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.done()
 	t.calls++
 	next, err := f(slices.Clone(t.records[key]), t.now())
 	if err != nil {
@@ -41,6 +42,14 @@ func (t *rows) Update(ctx context.Context, key string, f func([]byte, time.Time)
 	}
 	t.put(key, next)
 	return t.lose
+}
+
+// done ends an access.
+func (t *rows) done() {
+	if t.lossIn--; t.lossIn == 0 {
+		clear(t.records)
+	}
+	t.mu.Unlock()
 }
 
 func (t *rows) put(key string, record []byte) {
@@ -98,13 +107,13 @@ type swapping struct{ *rows }
 
 func (t swapping) Load(_ context.Context, key string) ([]byte, string, time.Time, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.done()
 	return t.records[key], string(t.records[key]), t.now(), nil
 }
 
 func (t swapping) Swap(_ context.Context, key, version string, next []byte) (bool, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.done()
 	if t.calls++; t.calls%3 == 0 || string(t.records[key]) != version {
 		return false, nil
 	}
@@ -136,7 +145,7 @@ func (t *ledger) Transact(ctx context.Context, items []roomdriver.Item, f func(i
 
 func (t *ledger) commit(items []roomdriver.Item, f func(int, roomdriver.Found) roomdriver.Change) (messages []roomdriver.Message, skipped []int, err error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.done()
 	t.calls++
 	changes := make(map[int]roomdriver.Change)
 	for i, item := range items {
@@ -172,7 +181,7 @@ type exchanging struct{ *ledger }
 
 func (t exchanging) Read(_ context.Context, key string) ([]byte, time.Time, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.done()
 	t.calls++
 	return t.records[key], t.now(), nil
 }
@@ -189,7 +198,7 @@ func (t exchanging) Exchange(ctx context.Context, x roomdriver.Exchange) (done b
 
 func (t exchanging) swap(x roomdriver.Exchange) (done bool, found roomdriver.Found) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	defer t.done()
 	if t.calls++; t.overtaken && t.calls%11 == 0 {
 		return false, found
 	}

@@ -42,7 +42,8 @@ type Record struct {
 	// Marks holds short memories: "+id" an id that is rejected,
 	// "!address" a process that let a hand-over lapse, with the arrivals before
 	// that hand-over as its reason, "@address" when a waiter of a process has asked
-	// again (suspicion before the end), "~id" a broken lease.
+	// again (suspicion before the end), "~id" a broken lease, "?" the probe of a driver
+	// that is about to look at the store's mark.
 	Marks map[string]Mark
 	// Spent holds ids that are rejected in a request with SingleUseID.
 	Spent Spent
