@@ -22,7 +22,8 @@ type rows struct {
 	calls   int           // updates and transactions
 	skew    time.Duration // of the clock
 	lose    error         // is returned after an update that was made
-	lossIn  int           // after so many accesses all records are lost
+	after   int           // event is called once, after so many accesses
+	event   func()
 }
 
 func (t *rows) now() time.Time { return time.Now().Add(t.skew) }
@@ -46,10 +47,12 @@ func (t *rows) Update(ctx context.Context, key string, f func([]byte, time.Time)
 
 // done ends an access.
 func (t *rows) done() {
-	if t.lossIn--; t.lossIn == 0 {
-		clear(t.records)
-	}
+	t.after--
+	now := t.after == 0
 	t.mu.Unlock()
+	if now {
+		t.event()
+	}
 }
 
 func (t *rows) put(key string, record []byte) {
