@@ -121,7 +121,7 @@ type verdict struct {
 func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict {
 	start, number := clock.Now(), l.nextRound()
 	r := ask(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
-		return s.acquireAt(ctx, l, i, number, s.request(i, req))
+		return s.acquireAt(ctx, l, i, number, s.request(s.nodes[i], req))
 	})
 	t := s.tally()
 	for !t.decided() {
@@ -191,12 +191,12 @@ func (s *Driver) lostRound(ctx context.Context, l *lease, t *tally) verdict {
 	return v
 }
 
-// request returns the request for node i, with the visit of this process, so that undoing
+// request returns the request for a node, with the visit of this process, so that undoing
 // it ends no lease that another process was granted with the same id.
-func (s *Driver) request(i int, req driver.Request) driver.Request {
-	req = s.nodes[i].shape(req)
+func (s *Driver) request(n *node, req driver.Request) driver.Request {
+	req = n.shape(req)
 	req.Visit = s.visitFor(req.Visit)
-	req.HintAddress = s.address(i, req.HintAddress, req.TicketTTL > 0)
+	req.HintAddress = s.address(n.index, req.HintAddress, req.TicketTTL > 0)
 	if req.HintAddress == "" {
 		req.TicketTTL = 0 // a ticket is useful only with hints, and this node sends none
 	}

@@ -40,16 +40,12 @@ func (s *Driver) Break(ctx context.Context, key, id, reason string) (driver.Repl
 	return reply, err
 }
 
-func (s *Driver) breakAt(ctx context.Context, i int, key, id, reason string) (reply driver.Reply, err error) {
+func (s *Driver) breakAt(ctx context.Context, i int, key, id, reason string) (driver.Reply, error) {
 	b, ok := driver.As[driver.Breaker](s.nodes[i].Driver)
 	if !ok {
-		return reply, fmt.Errorf("in its store no lease can be broken: %w", errors.ErrUnsupported)
+		return driver.Reply{}, fmt.Errorf("in its store no lease can be broken: %w", errors.ErrUnsupported)
 	}
-	err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
-		reply, err = b.Break(ctx, key, id, reason)
-		return err
-	})
-	return reply, err
+	return call(ctx, s.nodes[i], func(ctx context.Context) (driver.Reply, error) { return b.Break(ctx, key, id, reason) })
 }
 
 // findLease returns the nodes that have or may have a lease or ticket: nodes that have

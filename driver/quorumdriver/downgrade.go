@@ -16,12 +16,8 @@ import (
 func (s *Driver) downgrade(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
 	before := l.noteDowngrade(req)
 	asked := clock.Now()
-	r := ask(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (reply driver.Reply, err error) {
-		err = s.nodes[i].call(ctx, func(ctx context.Context) error {
-			reply, err = s.nodes[i].Acquire(ctx, s.request(i, req))
-			return err
-		})
-		return reply, err
+	r := query(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, n *node) (driver.Reply, error) {
+		return n.Acquire(ctx, s.request(n, req))
 	})
 	defer r.finish(nil)
 	t := s.tally()

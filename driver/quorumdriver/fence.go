@@ -113,12 +113,13 @@ func (s *Driver) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply driv
 	if s.plainMaximum {
 		return reply, nil
 	}
-	e := s.nodes[i].call(ctx, func(ctx context.Context) error {
-		s.nodes[i].Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
-		return err
+	n := s.nodes[i]
+	reply, err = call(ctx, n, func(ctx context.Context) (driver.Reply, error) {
+		n.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+		return reply, err
 	})
-	if e != nil {
-		return driver.Reply{}, e
+	if err != nil {
+		return driver.Reply{}, err
 	}
 	s.raised(i, ref, reply)
 	return reply, nil

@@ -105,12 +105,8 @@ func (s *Driver) markNewNodes(ctx context.Context) (done bool, err error) {
 // reserve reserves a node for as long as reserving and marking all nodes may take.
 func (s *Driver) reserve(ctx context.Context, i int, by string) (bool, error) {
 	life := time.Duration(len(s.nodes)+1) * s.timeout
-	r := ask(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, i int) (ok bool, err error) {
-		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
-			ok, err = s.nodes[i].marker.Reserve(ctx, by, life)
-			return err
-		})
-		return ok, err
+	r := query(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, n *node) (bool, error) {
+		return n.marker.Reserve(ctx, by, life)
 	})
 	defer r.finish(nil)
 	a, _ := r.next()
@@ -140,11 +136,8 @@ type marked struct {
 // readMarks reads the marks while more reports true.
 func (s *Driver) readMarks(ctx context.Context, more func(*round[marked], *marks) bool) (m marks) {
 	m.names = make(map[int]string)
-	r := ask(ctx, s, nil, s.guarded(), s.timeout, func(ctx context.Context, i int) (v marked, err error) {
-		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
-			v.mark, v.ok, err = s.nodes[i].marker.Marked(ctx)
-			return err
-		})
+	r := query(ctx, s, nil, s.guarded(), s.timeout, func(ctx context.Context, n *node) (v marked, err error) {
+		v.mark, v.ok, err = n.marker.Marked(ctx)
 		return v, err
 	})
 	defer r.finish(nil)
@@ -167,10 +160,8 @@ func (s *Driver) readMarks(ctx context.Context, more func(*round[marked], *marks
 // mark sets the marks of some nodes. If by is not empty, a node takes the mark only while
 // it is reserved under that name.
 func (s *Driver) mark(ctx context.Context, nodes set, quarantine time.Duration, by string) {
-	r := ask(ctx, s, nil, nodes, s.timeout, func(ctx context.Context, i int) (struct{}, error) {
-		return struct{}{}, s.nodes[i].call(ctx, func(ctx context.Context) error {
-			return s.nodes[i].marker.Mark(ctx, driver.Mark{Name: s.markName(), Quarantine: quarantine}, by)
-		})
+	r := query(ctx, s, nil, nodes, s.timeout, func(ctx context.Context, n *node) (struct{}, error) {
+		return struct{}{}, n.marker.Mark(ctx, driver.Mark{Name: s.markName(), Quarantine: quarantine}, by)
 	})
 	defer r.finish(nil)
 	for _, ok := r.next(); ok; _, ok = r.next() {

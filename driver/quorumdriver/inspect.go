@@ -32,11 +32,18 @@ func (s *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error
 type lookFunc func(ctx context.Context, d driver.Driver, key string) (driver.Snapshot, error)
 
 func inspect(ctx context.Context, d driver.Driver, key string) (driver.Snapshot, error) {
-	in, ok := driver.As[driver.Inspector](d)
-	if !ok {
-		return driver.Snapshot{}, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
+	in, err := inspector(d)
+	if err != nil {
+		return driver.Snapshot{}, err
 	}
 	return in.Inspect(ctx, key)
+}
+
+func inspector(d driver.Driver) (driver.Inspector, error) {
+	if in, ok := driver.As[driver.Inspector](d); ok {
+		return in, nil
+	}
+	return nil, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
 }
 
 func (s *Driver) picture(ctx context.Context, key string, see lookFunc) (driver.Snapshot, error) {
@@ -76,12 +83,8 @@ func (s *Driver) look(ctx context.Context, key string, see lookFunc) ([]driver.S
 }
 
 func (s *Driver) lookInto(ctx context.Context, key string, see lookFunc) *round[driver.Snapshot] {
-	return ask(ctx, s, nil, s.allNodes(), s.timeout, func(ctx context.Context, i int) (snap driver.Snapshot, err error) {
-		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
-			snap, err = see(ctx, s.nodes[i].Driver, key)
-			return err
-		})
-		return snap, err
+	return query(ctx, s, nil, s.allNodes(), s.timeout, func(ctx context.Context, n *node) (driver.Snapshot, error) {
+		return see(ctx, n.Driver, key)
 	})
 }
 
@@ -244,15 +247,11 @@ func (s *Driver) listAt(ctx context.Context, i int, prefix, at string) (keys []s
 		keys []string
 		next string
 	}
-	r := ask(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, i int) (p page, err error) {
-		in, ok := driver.As[driver.Inspector](s.nodes[i].Driver)
-		if !ok {
-			return p, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
-		}
-		err = s.nodes[i].call(ctx, func(ctx context.Context) (err error) {
+	r := query(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, n *node) (p page, err error) {
+		in, err := inspector(n.Driver)
+		if err == nil {
 			p.keys, p.next, err = in.List(ctx, prefix, at)
-			return err
-		})
+		}
 		return p, err
 	})
 	defer r.finish(nil)

@@ -13,13 +13,14 @@ import (
 // node is one of the stores, and how it has answered so far.
 type node struct {
 	driver.Driver
+	index  int
 	name   string
 	marker driver.Marker // nil if the node is not guarded
 
-	mu       sync.Mutex
-	underWay int       // calls under way
-	heard    time.Time // when the last call was answered, or the oldest call under way began
-	timedOut bool      // the last call to end was not answered in time
+	mu         sync.Mutex
+	underWay   int       // calls under way
+	lastAnswer time.Time // when the last call was answered, or the oldest call under way began
+	timedOut   bool      // the last call to end was not answered in time
 
 	gates map[string]*gate // by key; guarded by mu
 
@@ -115,42 +116,28 @@ var (
 
 // call makes one call to the node. While the node hangs, it makes one call at a time, to
 // detect when the node is back, and fails further calls at once.
-func (n *node) call(ctx context.Context, f func(context.Context) error) error {
-	if err := n.begin(); err != nil {
-		return err
+func call[T any](ctx context.Context, n *node, f func(context.Context) (T, error)) (value T, err error) {
+	if !n.begin(false) {
+		return value, errHangs
 	}
-	err := f(ctx)
+	value, err = f(ctx)
 	n.end(ctx, err)
-	return err
+	return value, err
 }
 
-// callAlways is call for releasing an unanswered request. It also calls a hanging node,
-// because the request takes effect when the node continues. There are at most as many such
-// calls as such requests.
-func (n *node) callAlways(ctx context.Context, f func(context.Context) error) error {
-	n.mu.Lock()
-	if n.underWay == 0 {
-		n.heard = time.Now()
-	}
-	n.underWay++
-	n.mu.Unlock()
-	err := f(ctx)
-	n.end(ctx, err)
-	return err
-}
-
-func (n *node) begin() error {
+// begin counts a call, unless the node hangs. It counts a call that must be made always.
+func (n *node) begin(must bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
 	switch {
 	case n.underWay == 0:
-		n.heard = now
-	case n.timedOut, n.underWay >= maxUnanswered && now.Sub(n.heard) > slowAfter:
-		return errHangs
+		n.lastAnswer = now
+	case !must && (n.timedOut || n.underWay >= maxUnanswered && now.Sub(n.lastAnswer) > slowAfter):
+		return false
 	}
 	n.underWay++
-	return nil
+	return true
 }
 
 // end records the outcome of a call. A call that its caller gave up does not count for or
@@ -161,7 +148,7 @@ func (n *node) end(ctx context.Context, err error) {
 	n.underWay--
 	switch {
 	case err == nil || ctx.Err() == nil:
-		n.timedOut, n.heard = false, time.Now()
+		n.timedOut, n.lastAnswer = false, time.Now()
 	case errors.Is(context.Cause(ctx), errNoAnswer):
 		n.timedOut = true
 	}
@@ -171,7 +158,7 @@ func (n *node) end(ctx context.Context, err error) {
 func (n *node) slow() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.timedOut || n.underWay > 0 && time.Since(n.heard) > slowAfter
+	return n.timedOut || n.underWay > 0 && time.Since(n.lastAnswer) > slowAfter
 }
 
 // shape returns a request as the node gets it. A node never hands the lock over to a

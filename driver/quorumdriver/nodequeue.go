@@ -143,12 +143,11 @@ func (l *lease) beginAcquire(ctx context.Context, i, round int) error {
 
 // sendAcquire sends an acquire after beginAcquire, and notes the outcome.
 func (s *Driver) sendAcquire(ctx context.Context, l *lease, i int, req driver.Request) (reply driver.Reply, err error) {
-	err = s.nodes[i].call(ctx, func(ctx context.Context) error {
+	reply, err = call(ctx, s.nodes[i], func(ctx context.Context) (driver.Reply, error) {
 		l.mu.Lock()
 		l.nodes[i].asked, l.nodes[i].released, l.nodes[i].visit = true, false, req.Visit
 		l.mu.Unlock()
-		reply, err = s.nodes[i].Acquire(ctx, req)
-		return err
+		return s.nodes[i].Acquire(ctx, req)
 	})
 	if err != nil {
 		reply = driver.Reply{}
@@ -312,21 +311,22 @@ func (s *Driver) sendRelease(ctx context.Context, l *lease, i int, ref driver.Re
 	// A node that was never asked for the lease has nothing to release.
 	idle := l.askedHere() && !p.asked && !p.released && ref.KeepClosed == 0 && ref.RejectIDFor == 0
 	lag := l.tokenToRaise(i, ref)
-	call := s.nodes[i].call
-	if p.unanswered {
-		call = s.nodes[i].callAlways
-	}
+	// The release of an unanswered request is also sent to a node that hangs, because the
+	// request takes effect when the node continues.
+	must := p.unanswered
 	l.mu.Unlock()
 	if idle {
 		return driver.Reply{State: driver.Gone}, nil
 	}
-	err = call(ctx, func(ctx context.Context) error {
+	if n := s.nodes[i]; !n.begin(must) {
+		err = errHangs
+	} else {
 		if lag > 0 && !s.plainMaximum {
 			s.raiseBeforeRelease(ctx, i, driver.Ref{Key: ref.Key, ID: ref.ID, TTL: shortest, Token: lag})
 		}
-		reply, err = s.nodes[i].Release(ctx, ref)
-		return err
-	})
+		reply, err = n.Release(ctx, ref)
+		n.end(ctx, err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {

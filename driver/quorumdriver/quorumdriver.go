@@ -88,7 +88,7 @@ func (s *Driver) add(i int, d driver.Driver) error {
 			return fmt.Errorf("%w; WithoutFencing does without", err)
 		}
 	}
-	n := &node{Driver: d, name: s.nodeName(i), gates: make(map[string]*gate)}
+	n := &node{Driver: d, index: i, name: s.nodeName(i), gates: make(map[string]*gate)}
 	if s.guard {
 		n.marker, _ = driver.As[driver.Marker](d)
 	}

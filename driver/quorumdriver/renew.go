@@ -154,10 +154,11 @@ func (b *renewal) renewAt(ctx context.Context, i int) error {
 		refs[k] = ref
 	}
 	n := b.s.nodes[i]
-	return n.call(ctx, func(ctx context.Context) error {
-		n.Renew(ctx, refs, func(k int, reply driver.Reply, err error) { b.vote(k, answer[driver.Reply]{i, reply, err}) })
-		return context.Cause(ctx)
+	_, err := call(ctx, n, func(ctx context.Context) (struct{}, error) {
+		n.Renew(ctx, refs, func(k int, reply driver.Reply, err error) { b.vote(k, answer[driver.Reply]{n.index, reply, err}) })
+		return struct{}{}, context.Cause(ctx)
 	})
+	return err
 }
 
 // noAnswer counts a node that has answered about no ref, or not about all.
@@ -436,7 +437,7 @@ func (s *Driver) reacquire(ctx context.Context, i int, ref driver.Ref) error {
 	if token > 0 {
 		req.MinToken = token - 1
 	}
-	_, err := s.sendAcquire(ctx, l, i, s.request(i, req))
+	_, err := s.sendAcquire(ctx, l, i, s.request(s.nodes[i], req))
 	if errors.Is(err, driver.ErrAmnesia) {
 		s.checkMarksSoon()
 	}

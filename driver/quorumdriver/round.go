@@ -69,6 +69,14 @@ func ask[T any](ctx context.Context, s *Driver, l *lease, which set, limit time.
 	return r
 }
 
+// query makes a call to some nodes, as ask does.
+func query[T any](ctx context.Context, s *Driver, l *lease, which set, limit time.Duration, f func(context.Context, *node) (T, error)) *round[T] {
+	return ask(ctx, s, l, which, limit, func(ctx context.Context, i int) (T, error) {
+		n := s.nodes[i]
+		return call(ctx, n, func(ctx context.Context) (T, error) { return f(ctx, n) })
+	})
+}
+
 // run calls one node, and gives its answer to next, or to late if next has given up the
 // node.
 func (r *round[T]) run(i int) {
