@@ -53,76 +53,89 @@ func (s *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 	if req.Downgrade {
 		return s.downgrade(ctx, l, req)
 	}
-	l.note(req)
+	l.storeRequest(req)
 	return s.acquire(ctx, l, req)
 }
 
-// acquire asks, and asks again a few times while votes are split.
+// acquire asks all nodes for a lease in a round, and in further rounds while votes are split.
 func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
-	if err := l.lockAcquire(ctx); err != nil {
+	if err := l.takeTurn(ctx); err != nil {
 		return driver.Reply{}, err
 	}
-	defer l.unlockAcquire()
+	defer func() { <-l.turn }()
 	began, examined := time.Now(), false
-	var unsure set // over all rounds: a late request of one round may arrive during the next
+	var unsure set // nodes that may have done something in any round: a late request of one may arrive during the next
 	for attempt := 1; ; attempt++ {
-		v := s.poll(ctx, l, req)
-		if v.err == nil {
-			if err := s.checkMembers(ctx); err != nil {
-				v = verdict{err: err, unsure: s.allNodes()}
-			} else if err := tooLate(v.asked, req.TTL); v.won && err != nil { // the marks may have taken their time
-				v = verdict{err: err, unsure: s.allNodes()}
+		// Ask all nodes at once, until a majority has granted or no longer can.
+		asked, number := clock.Now(), l.nextRound()
+		r := ask(ctx, s, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
+			return l.nodes[i].acquire(ctx, number, s.request(s.nodes[i], req))
+		}, l)
+		t := s.count(r)
+
+		// A majority that granted agrees on a token. Otherwise find out why none did.
+		var reply driver.Reply
+		var err error
+		won := len(t.granted) >= s.need
+		if won {
+			reply, err = s.agree(ctx, l, r, t, req)
+		} else {
+			reply, err = s.refusal(ctx, r, t)
+		}
+		if err == nil {
+			err = s.checkMembers(ctx)
+		}
+		if err == nil && won {
+			err = tooLate(asked, req.TTL)
+		}
+		if err == nil && won {
+			l.grant(req, reply, asked)
+			r.finish(func(a answer[driver.Reply]) { s.lateAnswer(l, reply.Token, a) })
+			if t.amnesia() > 0 {
+				s.checkMarksSoon()
 			}
+			return reply, nil
 		}
-		unsure |= v.unsure
-		if v.won {
-			l.grant(req, v.reply, v.asked)
-			return v.reply, nil
-		}
-		if v.forgetful && !examined && s.checkMarks(ctx, began) {
+		r.finish(nil)
+
+		// Nodes may have lost their data. Ask again if they have been given marks.
+		unsure |= t.unsure(s.allNodes())
+		if !won && t.amnesic() && !examined && ctx.Err() == nil && s.checkMarks(ctx, began) {
 			examined, attempt = true, 0
 			continue
 		}
-		if v.refused {
-			// A lease that was held before has lost its majority: the next grant is a
-			// new lease with its own token.
+
+		// A majority that refuses ends a lease that was held before: the next grant is a new
+		// lease with its own token. Otherwise it may be held as before.
+		refused := err == nil && t.blocks(len(t.refused))
+		if refused {
 			l.markLost()
+		} else if err == nil && l.holds() {
+			err = s.noQuorum(t.failed)
 		}
-		clean := s.undo(ctx, l, v.refused)
-		if len(s.nodes)-unsure.size() >= s.need && clean && errors.Is(v.err, driver.ErrNoQuorum) {
-			v.err = fmt.Errorf("%w: %w", v.err, driver.ErrUnavailable)
+
+		// Release what single nodes have granted.
+		clean := l.undo(ctx, refused)
+		if errors.Is(err, driver.ErrNoQuorum) && clean && len(s.nodes)-unsure.size() >= s.need {
+			err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
 		}
-		if !v.split {
-			return v.reply, v.err
+		if err != nil {
+			return driver.Reply{}, err
 		}
-		pause := spread(splitPause << attempt)
-		if attempt == maxSplits || !sleep(ctx, pause) {
-			v.reply.RetryAfter = 4 * pause
-			return v.reply, nil
+
+		// Ask again if other contenders have split the votes.
+		if !t.split() {
+			return reply, nil
+		}
+		if pause := spread(splitPause << attempt); attempt == maxSplits || !sleep(ctx, pause) {
+			reply.RetryAfter = 4 * pause
+			return reply, nil
 		}
 	}
 }
 
-// verdict is the outcome of one round.
-type verdict struct {
-	reply driver.Reply
-	err   error
-	won   bool
-	asked time.Time
-	split bool // no contender has a majority
-	// refused reports whether other leases hold so many nodes that no majority is left.
-	refused bool
-	// forgetful reports whether nodes that may have lost their data were decisive.
-	forgetful bool
-	unsure    set // nodes that did not answer, and may have done something
-}
-
-// poll asks all nodes once. The caller undoes a round that is lost.
-func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict {
-	start, number := clock.Now(), l.nextRound()
-	r := ask(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
-		return s.acquireAt(ctx, l, i, number, s.request(s.nodes[i], req))
-	})
+// count counts answers until further ones are irrelevant.
+func (s *Driver) count(r *round[driver.Reply]) *tally {
 	t := s.tally()
 	for !t.decided() {
 		a, ok := r.next()
@@ -131,24 +144,16 @@ func (s *Driver) poll(ctx context.Context, l *lease, req driver.Request) verdict
 		}
 		t.add(a)
 	}
-	if len(t.granted) < s.need {
-		s.awaitReason(ctx, r, t)
-		r.finish(nil)
-		return s.lostRound(ctx, l, t)
-	}
-	token, err := s.agreeOnToken(ctx, r, t, req)
-	if err == nil {
-		err = tooLate(start, req.TTL)
-	}
+	return t
+}
+
+// agree returns the reply to a request that a majority has granted.
+func (s *Driver) agree(ctx context.Context, l *lease, r *round[driver.Reply], t *tally, req driver.Request) (driver.Reply, error) {
+	token, err := s.agreeOnToken(ctx, l, r, t, req)
 	if err != nil {
-		r.finish(nil)
-		return verdict{err: err, unsure: t.unsure(s.allNodes())}
+		return driver.Reply{}, err
 	}
-	r.finish(func(a answer[driver.Reply]) { s.lateGrant(l, req, token, a) })
-	if t.amnesia() > 0 {
-		s.checkMarksSoon()
-	}
-	return verdict{won: true, asked: start, reply: t.grant(token)}
+	return t.grant(token), nil
 }
 
 // tooLate returns an error if a lease that was asked for at start has ended, or nearly.
@@ -160,35 +165,32 @@ func tooLate(start time.Time, ttl time.Duration) error {
 	return fmt.Errorf("%w: a majority granted, but after %v, too late for a lease of %v", driver.ErrNoQuorum, now.Sub(start), ttl)
 }
 
-// awaitReason takes further answers for a moment until it is known why the round is lost.
-// It does not wait for slow nodes.
-func (s *Driver) awaitReason(ctx context.Context, r *round[driver.Reply], t *tally) {
-	if t.reasonKnown() {
-		return
-	}
-	moment, cancel := context.WithTimeout(ctx, slowAfter)
-	defer cancel()
-	for !t.reasonKnown() && r.worthWaiting() {
-		a, ok := r.nextBefore(moment.Done())
+// refusal returns why a round is lost. It takes further answers for a moment until the
+// reason is known, but does not wait for slow nodes.
+func (s *Driver) refusal(ctx context.Context, r *round[driver.Reply], t *tally) (driver.Reply, error) {
+	for !t.reasonKnown() {
+		a, ok := r.nextSoon()
 		if !ok {
-			return
+			break
 		}
 		t.add(a)
 	}
+	if ctx.Err() != nil {
+		return driver.Reply{}, s.undecided(ctx, t.failed)
+	}
+	return t.refusal(s)
 }
 
-// lostRound returns why a round was lost.
-func (s *Driver) lostRound(ctx context.Context, l *lease, t *tally) verdict {
-	if ctx.Err() != nil {
-		return verdict{err: s.undecided(ctx, t.failed), unsure: s.allNodes()}
+// lateAnswer handles an answer that came after the lease was granted with token. A node
+// with a smaller token would make the next holder write back again; a node with a greater
+// token would answer a repeated request with the wrong token.
+func (s *Driver) lateAnswer(l *lease, token int64, a answer[driver.Reply]) {
+	switch {
+	case errors.Is(a.err, driver.ErrAmnesia):
+		s.checkMarksSoon()
+	case a.err == nil && a.value.State == driver.Granted && a.value.Token != token:
+		l.nodes[a.node].raiseIfHeld(token)
 	}
-	v := verdict{split: t.split(), forgetful: t.forgetful(), unsure: t.unsure(s.allNodes())}
-	v.reply, v.err = t.refusal(s)
-	v.refused = v.err == nil && t.blocks(len(t.refused))
-	if v.err == nil && !v.refused && l.holds() {
-		v.reply, v.err, v.split = driver.Reply{}, s.noQuorum(t.failed), false // it may be held as before
-	}
-	return v
 }
 
 // request returns the request for a node, with the visit of this process, so that undoing
@@ -209,41 +211,6 @@ func (s *Driver) visitFor(caller string) string {
 		return s.visit
 	}
 	return caller + "/" + s.visit
-}
-
-// visitOf returns the visit by which this process asked for a lease, empty if it did not.
-func (s *Driver) visitOf(l *lease) string {
-	if l == nil {
-		return ""
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.askedHere() {
-		return ""
-	}
-	return s.visitFor(l.req.Visit)
-}
-
-// lateGrant handles an answer that came after the lease was granted with token. A node
-// with a smaller token would make the next holder write back again; a node with a greater
-// token would answer a repeated request with the wrong token.
-func (s *Driver) lateGrant(l *lease, req driver.Request, token int64, a answer[driver.Reply]) {
-	switch {
-	case errors.Is(a.err, driver.ErrAmnesia):
-		s.checkMarksSoon()
-	case a.err == nil && a.value.State == driver.Granted && a.value.Token != token && l.isHeldAt(a.node):
-		ctx, cancel := context.WithTimeoutCause(context.Background(), s.timeout, errNoAnswer)
-		defer cancel()
-		_, _ = s.raiseAt(ctx, a.node, driver.Ref{Key: l.key, ID: l.id, TTL: req.TTL, Token: token, Level: l.reportedToken() > 0})
-	}
-}
-
-// isHeldAt reports whether the lease is held and no request about it is under way at a
-// node.
-func (l *lease) isHeldAt(i int) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.held && !l.nodes[i].queue.busy
 }
 
 // sleep reports whether it slept for d; false means that ctx ended.

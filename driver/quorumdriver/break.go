@@ -24,7 +24,7 @@ func (s *Driver) Break(ctx context.Context, key, id, reason string) (driver.Repl
 	if err != nil || there == 0 {
 		return driver.Reply{}, err // Gone
 	}
-	r := ask(ctx, s, nil, s.allNodes(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
+	r := ask(ctx, s, s.allNodes(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
 		if !there.has(i) {
 			return driver.Reply{}, nil
 		}

@@ -12,90 +12,64 @@ import (
 
 // downgrade makes a held lease a shared one. A majority suffices: readers then find a
 // node at which they can enter. A round without a majority is not undone: a node that has
-// downgraded still keeps the lease, and one that has not keeps more than is needed.
+// downgraded still keeps the lease, and one that has not keeps more than is needed. A node
+// that has forgotten the lease is asked for a shared one from the beginning of the round.
 func (s *Driver) downgrade(ctx context.Context, l *lease, req driver.Request) (driver.Reply, error) {
-	before := l.noteDowngrade(req)
+	shared := req
+	shared.Reenter = false
+	before := l.setMode(shared)
 	asked := clock.Now()
-	r := query(ctx, s, l, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, n *node) (driver.Reply, error) {
+	r := query(ctx, s, s.allNodes(), timing.Life(req.TTL, timing.Drift), func(ctx context.Context, n *node) (driver.Reply, error) {
 		return n.Acquire(ctx, s.request(n, req))
-	})
+	}, l)
 	defer r.finish(nil)
-	t := s.tally()
-	for !t.decided() {
-		a, ok := r.next()
-		if !ok {
-			break
-		}
-		t.add(a)
+	t := s.count(r)
+	if len(t.granted) >= s.need {
+		return t.grant(l.downgraded(t, asked, req.TTL)), nil
 	}
-	reply, err := s.downgraded(ctx, l, t)
+	var reply driver.Reply
+	var err error
+	if t.blocks(len(t.refused)) && t.answered() >= t.need {
+		reply, err = t.refusal(s)
+	} else if err = s.undecided(ctx, t.failed); len(t.granted) == 0 && t.unknown() == 0 {
+		err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
+	}
 	switch {
-	case err == nil && reply.State == driver.Granted:
-		l.prolong(asked, req.TTL)
-	case err != nil && definite(err):
-		l.undoDowngrade(before)
 	case err == nil:
 		l.markLost()
+	case definite(err):
+		l.setMode(before)
 	}
 	return reply, err
 }
 
-// prolong notes that a majority has given the lease its time to live again. That was asked for
-// at a time.
-func (l *lease) prolong(asked time.Time, ttl time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lapse(); l.held {
-		l.lastFor(asked, ttl)
-		l.keepFor(ttl)
-	}
-}
-
-// downgraded returns the reply to a downgrade. The lease keeps its token.
-func (s *Driver) downgraded(ctx context.Context, l *lease, t *tally) (driver.Reply, error) {
-	switch {
-	case len(t.granted) >= t.need:
-		return t.grant(s.tokenOf(l, t)), nil
-	case t.blocks(len(t.refused)) && t.answered() >= t.need:
-		return t.refusal(s)
-	}
-	err := s.undecided(ctx, t.failed)
-	if len(t.granted) == 0 && t.unknown() == 0 {
-		err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
-	}
-	return driver.Reply{}, err
-}
-
-// tokenOf returns the token of a lease that a majority still has: the token of the grant
-// to this process, or else the greatest.
-func (s *Driver) tokenOf(l *lease, t *tally) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lapse()
-	switch {
-	case !s.fencing:
-		return 0
-	case l.held && l.token > 0:
-		return l.token
-	}
-	return t.greatestToken()
-}
-
-// noteDowngrade notes, before the nodes are asked, that a node which has forgotten the
-// lease is asked for a shared one from now on. It returns the request before that.
-func (l *lease) noteDowngrade(req driver.Request) (before driver.Request) {
+// setMode replaces the mode of a lease for which this process has asked, and returns the
+// request before.
+func (l *lease) setMode(req driver.Request) (before driver.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before = l.req
-	if l.askedHere() {
-		l.req.Mode, l.req.Limit, l.req.Weight, l.req.Reenter = req.Mode, req.Limit, req.Weight, false
+	if l.askedHere() && req.Key != "" {
+		l.req.Mode, l.req.Limit, l.req.Weight, l.req.Reenter = req.Mode, req.Limit, req.Weight, req.Reenter
 	}
 	return before
 }
 
-// undoDowngrade restores the request: no node has downgraded.
-func (l *lease) undoDowngrade(before driver.Request) {
+// downgraded prolongs a lease that a majority has downgraded, and returns its token: that of
+// the grant to this process, or else the greatest of the majority.
+func (l *lease) downgraded(t *tally, asked time.Time, ttl time.Duration) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.req.Mode, l.req.Limit, l.req.Weight, l.req.Reenter = before.Mode, before.Limit, before.Weight, before.Reenter
+	token := t.greatestToken()
+	if l.isHeld() {
+		l.lastFor(asked, ttl)
+		l.keepFor(ttl)
+		if l.token > 0 {
+			token = l.token
+		}
+	}
+	if !l.s.fencing {
+		return 0
+	}
+	return token
 }

@@ -17,26 +17,19 @@ import (
 // has other leases, or the lease was granted before, the nodes that have it agree, and
 // agreeOnToken waits for their answers until the round ends. A lease that is held here
 // keeps the token that its holder has.
-func (s *Driver) agreeOnToken(ctx context.Context, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
+func (s *Driver) agreeOnToken(ctx context.Context, l *lease, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
 	if s.plainMaximum {
 		return t.greatestToken(), nil
 	}
-	if shown := r.lease.reportedToken(); shown > 0 && s.fencing && t.blocks(t.replayed()) {
+	if shown := l.reportedToken(); shown > 0 && s.fencing && t.blocks(t.replayed()) {
 		return shown, nil // it has been held all the time
 	}
-	var patience <-chan struct{}
 	for !t.agrees(s.fencing) {
+		next := r.next
 		if _, same := t.holds(); same && t.replayed() == 0 {
-			if !r.worthWaiting() {
-				break
-			}
-			if patience == nil {
-				moment, cancel := context.WithTimeout(ctx, slowAfter)
-				defer cancel()
-				patience = moment.Done()
-			}
+			next = r.nextSoon
 		}
-		a, ok := r.nextBefore(patience)
+		a, ok := next()
 		if !ok {
 			break
 		}
@@ -48,7 +41,7 @@ func (s *Driver) agreeOnToken(ctx context.Context, r *round[driver.Reply], t *ta
 	if token, ok := t.agreedToken(); ok {
 		return token, nil
 	}
-	return s.writeBack(ctx, r.lease, t, driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL})
+	return s.writeBack(ctx, l, t, driver.Ref{Key: req.Key, ID: req.ID, TTL: req.TTL})
 }
 
 // replayed counts the nodes at which the lease was granted before, so that a caller may
@@ -77,9 +70,9 @@ func (s *Driver) writeBack(ctx context.Context, l *lease, t *tally, ref driver.R
 	var failed []answer[driver.Reply]
 	for range meetings {
 		ref.Token = t.greatestToken()
-		r := ask(ctx, s, l, t.behind(), timing.Life(ref.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
-			return s.raiseAt(ctx, i, ref)
-		})
+		r := ask(ctx, s, t.behind(), timing.Life(ref.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
+			return l.nodes[i].raise(ctx, ref)
+		}, l)
 		failed = failed[:0]
 		for {
 			if _, ok := t.agreedToken(); ok {
@@ -106,34 +99,6 @@ func (s *Driver) writeBack(ctx context.Context, l *lease, t *tally, ref driver.R
 		}
 	}
 	return 0, fmt.Errorf("write the fencing token back: %w", s.noQuorum(failed))
-}
-
-// raiseAt raises the token of a lease at one node.
-func (s *Driver) raiseAt(ctx context.Context, i int, ref driver.Ref) (reply driver.Reply, err error) {
-	if s.plainMaximum {
-		return reply, nil
-	}
-	n := s.nodes[i]
-	reply, err = call(ctx, n, func(ctx context.Context) (driver.Reply, error) {
-		n.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
-		return reply, err
-	})
-	if err != nil {
-		return driver.Reply{}, err
-	}
-	s.raised(i, ref, reply)
-	return reply, nil
-}
-
-// raised notes the token that a lease has at a node.
-func (s *Driver) raised(i int, ref driver.Ref, reply driver.Reply) {
-	if l := s.lookup(leaseKey{ref.Key, ref.ID}); l != nil {
-		l.mu.Lock()
-		p := &l.nodes[i]
-		p.token = max(p.token, reply.Token)
-		l.mu.Unlock()
-		s.leave(l)
-	}
 }
 
 // greatestToken returns the greatest token that a node granted.
@@ -194,31 +159,4 @@ func (t *tally) raised(a answer[driver.Reply]) {
 			return
 		}
 	}
-}
-
-// raiseBeforeRelease raises the token at a node before a release. It leaves half of the
-// time to the release.
-func (s *Driver) raiseBeforeRelease(ctx context.Context, i int, ref driver.Ref) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
-	defer cancel()
-	s.nodes[i].Renew(ctx, []driver.Ref{ref}, func(int, driver.Reply, error) {})
-}
-
-// tokenToRaise returns the token to which to raise a node before the lease is released
-// there, or 0. If a node differed from the majority, the next holder would wait for other
-// nodes or write back, and the token of an ended lease cannot be raised. The caller holds
-// mu.
-func (l *lease) tokenToRaise(i int, ref driver.Ref) int64 {
-	own := l.nodes[i].token
-	if own == 0 || l.token == 0 || !l.ended || ref.Visit != "" || l.req.Reenter || l.req.Mode != driver.Exclusive {
-		return 0 // or another lease has that token
-	}
-	top := l.token
-	for _, p := range l.nodes {
-		top = max(top, p.token)
-	}
-	if own == top {
-		return 0
-	}
-	return top
 }

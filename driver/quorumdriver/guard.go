@@ -105,7 +105,7 @@ func (s *Driver) markNewNodes(ctx context.Context) (done bool, err error) {
 // reserve reserves a node for as long as reserving and marking all nodes may take.
 func (s *Driver) reserve(ctx context.Context, i int, by string) (bool, error) {
 	life := time.Duration(len(s.nodes)+1) * s.timeout
-	r := query(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, n *node) (bool, error) {
+	r := query(ctx, s, set(0).with(i), s.timeout, func(ctx context.Context, n *node) (bool, error) {
 		return n.marker.Reserve(ctx, by, life)
 	})
 	defer r.finish(nil)
@@ -136,7 +136,7 @@ type marked struct {
 // readMarks reads the marks while more reports true.
 func (s *Driver) readMarks(ctx context.Context, more func(*round[marked], *marks) bool) (m marks) {
 	m.names = make(map[int]string)
-	r := query(ctx, s, nil, s.guarded(), s.timeout, func(ctx context.Context, n *node) (v marked, err error) {
+	r := query(ctx, s, s.guarded(), s.timeout, func(ctx context.Context, n *node) (v marked, err error) {
 		v.mark, v.ok, err = n.marker.Marked(ctx)
 		return v, err
 	})
@@ -160,7 +160,7 @@ func (s *Driver) readMarks(ctx context.Context, more func(*round[marked], *marks
 // mark sets the marks of some nodes. If by is not empty, a node takes the mark only while
 // it is reserved under that name.
 func (s *Driver) mark(ctx context.Context, nodes set, quarantine time.Duration, by string) {
-	r := query(ctx, s, nil, nodes, s.timeout, func(ctx context.Context, n *node) (struct{}, error) {
+	r := query(ctx, s, nodes, s.timeout, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, n.marker.Mark(ctx, driver.Mark{Name: s.markName(), Quarantine: quarantine}, by)
 	})
 	defer r.finish(nil)

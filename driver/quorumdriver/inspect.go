@@ -83,7 +83,7 @@ func (s *Driver) look(ctx context.Context, key string, see lookFunc) ([]driver.S
 }
 
 func (s *Driver) lookInto(ctx context.Context, key string, see lookFunc) *round[driver.Snapshot] {
-	return query(ctx, s, nil, s.allNodes(), s.timeout, func(ctx context.Context, n *node) (driver.Snapshot, error) {
+	return query(ctx, s, s.allNodes(), s.timeout, func(ctx context.Context, n *node) (driver.Snapshot, error) {
 		return see(ctx, n.Driver, key)
 	})
 }
@@ -247,7 +247,7 @@ func (s *Driver) listAt(ctx context.Context, i int, prefix, at string) (keys []s
 		keys []string
 		next string
 	}
-	r := query(ctx, s, nil, set(0).with(i), s.timeout, func(ctx context.Context, n *node) (p page, err error) {
+	r := query(ctx, s, set(0).with(i), s.timeout, func(ctx context.Context, n *node) (p page, err error) {
 		in, err := inspector(n.Driver)
 		if err == nil {
 			p.keys, p.next, err = in.List(ctx, prefix, at)

@@ -18,62 +18,40 @@ import (
 type leaseKey struct{ key, id string }
 
 // lease is this process's state of a lease that it holds or waits for: the request, to
-// repeat it at a node that has lost the lease, and the requests under way at each node, so
-// that they arrive in order.
+// repeat it at a node that has lost the lease, and the state at each node.
 //
 // There is no state of other processes' leases. They can be renewed and released, but the
 // driver repairs no node for them.
 type lease struct {
 	leaseKey
+	s *Driver
+	// turn holds a token while a call asks for the lease: one call must not undo a grant that
+	// another one has returned.
+	turn chan struct{}
 
-	mu          sync.Mutex
-	req         driver.Request // of this process; without a key if it has not asked
-	held        bool           // granted, and neither given back nor lost since
-	ends        time.Time      // when the last grant or renewal here ends, by package clock
-	token       int64          // of the grant
-	first       bool           // no other process was granted it before
-	ended       bool           // given back for good
-	endReported bool           // its end was answered
-	round       int            // counts the rounds that were begun or given up
+	mu    sync.Mutex
+	phase phase
+	req   driver.Request // of this process; without a key if it has not asked
+	ends  time.Time      // when the last grant or renewal here ends, by package clock
+	token int64          // of the grant
+	first bool           // no other process was granted it before
+	round int            // counts the rounds that were begun or given up
 	// refused reports whether a majority refused the last round, so that nobody held the
 	// lease then.
-	refused     bool
-	acquiring   bool          // an acquire is under way
-	acquireDone chan struct{} // nil unless a call waits; closed when acquiring ends
-	users       int           // calls and background work that concern it
-	until       time.Time     // when all of this may be forgotten
-	nodes       []nodeState   // by node
+	refused bool
+	users   int         // calls and background work that concern it
+	until   time.Time   // when all of this may be forgotten
+	nodes   []nodeLease // by node
 }
 
-// nodeState is this process's state of a lease at one node.
-type nodeState struct {
-	// asked reports whether an acquire was sent since the last answered release. visit is
-	// its name.
-	asked bool
-	visit string
-	// vote records whether the node has granted the lease to this process.
-	vote  vote
-	token int64 // of its answer, or of a raise since
-	// unanswered reports whether an acquire was not answered, by the node or behind a node
-	// that is a service (Reply.InFlight): it may still take effect.
-	unanswered bool
-	// released reports whether the node answered a release with Released.
-	released bool
-	// avoidUntil is until when the node is not asked for the lease. Either a release was
-	// not answered, and could end a new grant when it arrives; or the node keeps an
-	// unused lease, which another request would prolong.
-	avoidUntil time.Time
-
-	queue nodeQueue
-}
-
-// vote is a node's answer to an acquire.
-type vote uint8
+// phase is how far a lease has come.
+type phase uint8
 
 const (
-	none vote = iota
-	granted
-	unsure // the node did not answer
+	open     phase = iota // not granted here, or lost since
+	held                  // granted here, and neither released nor lost since
+	ended                 // released for good
+	reported              // ended, and its caller has received the end
 )
 
 // use returns the lease of a name and counts a user; leave ends the use.
@@ -83,21 +61,13 @@ func (s *Driver) use(k leaseKey) *lease {
 	l := s.leases[k]
 	if l == nil {
 		s.sweep()
-		l = &lease{leaseKey: k, nodes: make([]nodeState, len(s.nodes))}
+		l = &lease{leaseKey: k, s: s, turn: make(chan struct{}, 1), nodes: make([]nodeLease, len(s.nodes))}
+		for i, n := range s.nodes {
+			l.nodes[i].lease, l.nodes[i].node = l, n
+		}
 		s.leases[k] = l
 	}
 	l.use()
-	return l
-}
-
-// lookup is use for a lease that is known. It returns nil if it is not.
-func (s *Driver) lookup(k leaseKey) *lease {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	l := s.leases[k]
-	if l != nil {
-		l.use()
-	}
 	return l
 }
 
@@ -128,50 +98,10 @@ func (l *lease) forgettable(now time.Time) bool {
 	case now.After(l.until):
 		return true
 	}
-	return !l.held && !l.mayWait() && !slices.ContainsFunc(l.nodes, func(p nodeState) bool {
-		return p.queue.busy || p.unanswered || p.released && l.ended && !l.endReported || now.Before(p.avoidUntil)
+	return l.phase != held && !l.mayWait() && !slices.ContainsFunc(l.nodes, func(n nodeLease) bool {
+		return n.busy || n.unanswered || n.state == released && l.phase == ended || now.Before(n.avoidUntil)
 	})
 }
-
-// lockAcquire waits until no other call of this process asks for the lease: one call must
-// not undo a grant that another one has returned. unlockAcquire ends that.
-func (l *lease) lockAcquire(ctx context.Context) error {
-	for {
-		l.mu.Lock()
-		if !l.acquiring {
-			l.acquiring = true
-			l.mu.Unlock()
-			return nil
-		}
-		if l.acquireDone == nil {
-			l.acquireDone = make(chan struct{})
-		}
-		free := l.acquireDone
-		l.mu.Unlock()
-		select {
-		case <-free:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", errBusy, context.Cause(ctx))
-		}
-	}
-}
-
-func (l *lease) unlockAcquire() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.acquiring = false
-	if l.acquireDone != nil {
-		close(l.acquireDone)
-		l.acquireDone = nil
-	}
-}
-
-// askedHere reports whether this process has asked for the lease. The caller holds mu.
-func (l *lease) askedHere() bool { return l.req.Key != "" }
-
-// mayWait reports whether a waiter asks for the lease from time to time. The caller holds
-// mu.
-func (l *lease) mayWait() bool { return l.req.TicketTTL > 0 && !l.ended }
 
 // sweep drops ended leases whenever the number of leases has doubled. The end of a lease of
 // another process, or of a process that died, is not reported here. The caller holds mu.
@@ -189,6 +119,26 @@ func (s *Driver) sweep() {
 	s.sweepSize = 2 * len(s.leases)
 }
 
+// takeTurn waits until no other call of this process asks for the lease.
+func (l *lease) takeTurn(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errBusy, context.Cause(ctx))
+	}
+}
+
+// askedHere reports whether this process has asked for the lease. The caller holds mu.
+func (l *lease) askedHere() bool { return l.req.Key != "" }
+
+// mayWait reports whether a waiter asks for the lease from time to time. The caller holds
+// mu.
+func (l *lease) mayWait() bool { return l.req.TicketTTL > 0 && l.phase < ended }
+
+// exclusive reports whether no other lease has the token of this one. The caller holds mu.
+func (l *lease) exclusive() bool { return l.req.Mode == driver.Exclusive && !l.req.Reenter }
+
 // requestLife bounds how long a request that was given up may be on its way.
 func requestLife(ttl time.Duration) time.Duration { return max(ttl, timing.ForbidFor) }
 
@@ -200,27 +150,38 @@ func (l *lease) keepFor(d time.Duration) {
 	}
 }
 
-// note stores the request. The request of a lease that is held stays until the answer.
-func (l *lease) note(req driver.Request) {
+// storeRequest stores a request. The request of a lease that is held stays until the answer.
+func (l *lease) storeRequest(req driver.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lapse()
-	if !l.held {
-		l.req, l.ended, l.endReported = req, false, false
+	if !l.isHeld() {
+		l.req, l.phase = req, open
 	}
 	l.keepFor(max(req.TTL, req.TicketTTL))
 }
 
-// grant stores a grant that was asked for at a time. A granted lease does not wait, also not
-// after it was lost.
+// nextRound begins a round, and gives the previous round up: its requests that were not
+// sent are dropped.
+func (l *lease) nextRound() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.round++
+	return l.round
+}
+
+// grant stores a grant that was asked for at a time. A granted lease does not wait, also
+// not after it was lost. A lease that was released in the meantime stays ended.
 func (l *lease) grant(req driver.Request, reply driver.Reply, asked time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	req.TicketTTL = 0
-	if !l.held {
+	if l.phase != held {
 		l.first, l.ends = !reply.Replayed, time.Time{}
 	}
-	l.req, l.held, l.token = req, !l.ended, reply.Token
+	if l.phase == open {
+		l.phase = held
+	}
+	l.req, l.token = req, reply.Token
 	l.lastFor(asked, req.TTL)
 }
 
@@ -231,20 +192,42 @@ func (l *lease) lastFor(from time.Time, ttl time.Duration) {
 	}
 }
 
-// lapse records that a lease whose end has passed here is not held. If the nodes still have
-// it, another process has renewed it, or has got it again with a greater token, possibly
-// after another holder of the lock. The caller holds mu.
-func (l *lease) lapse() {
-	if !l.held || clock.Now().Before(l.ends) {
-		return
+// isHeld reports whether the lease was granted here, and neither released nor lost since.
+// If the nodes still have a lease whose end has passed here, another process has renewed it,
+// or has got it again with a greater token, possibly after another holder of the lock. The
+// caller holds mu.
+func (l *lease) isHeld() bool {
+	if l.phase == held && !clock.Now().Before(l.ends) {
+		l.markExpired()
 	}
-	l.held = false
-	if l.acquiring {
-		return // votes may belong to the round under way, which undoes them if it is lost
-	}
+	return l.phase == held
+}
+
+// markExpired records that the lease is over here. Its votes stay during a round, to which
+// they may belong: it undoes them if it is lost. The caller holds mu.
+func (l *lease) markExpired() {
+	l.phase = open
 	for i := range l.nodes {
-		l.nodes[i].vote = none
+		if n := &l.nodes[i]; len(l.turn) == 0 && (n.state == unknown || n.state == granted) {
+			n.state = refused
+		}
 	}
+}
+
+// markLost notes that the lease is not held.
+func (l *lease) markLost() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase == held {
+		l.phase = open
+	}
+}
+
+// holds is isHeld for callers without mu.
+func (l *lease) holds() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.isHeld()
 }
 
 // reportedToken returns the token that this process first reported to the holder, if the
@@ -253,27 +236,14 @@ func (l *lease) lapse() {
 func (l *lease) reportedToken() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lapse()
-	if !l.held || !l.first || l.req.Reenter || l.req.Mode != driver.Exclusive {
+	if !l.ownsToken() {
 		return 0
 	}
 	return l.token
 }
 
-// holds reports whether the lease was granted here, and neither given back nor lost since.
-func (l *lease) holds() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lapse()
-	return l.held
-}
-
-// markLost notes that the lease is not held.
-func (l *lease) markLost() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held = false
-}
+// ownsToken reports whether reportedToken returns the token. The caller holds mu.
+func (l *lease) ownsToken() bool { return l.isHeld() && l.first && l.exclusive() }
 
 // definite is [timing.Definite] for an error of one node, which may have refused a
 // request with Guard.

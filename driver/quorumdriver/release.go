@@ -19,22 +19,95 @@ func (s *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	defer s.work.Done()
 	l := s.use(leaseKey{ref.Key, ref.ID})
 	defer s.leave(l)
-	if ref.Visit == "" {
-		l.end() // with a visit, the lease may be another one's
-	}
-	pending := s.queueReleases(l, ref)
-	r := ask(ctx, s, l, s.allNodes(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
+	pending := l.release(ref)
+	r := ask(ctx, s, s.allNodes(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
 		if p := pending[i]; p != nil {
 			return p.wait(ctx)
 		}
-		return s.releaseNow(ctx, l, i, ref, false)
-	})
+		return l.nodes[i].releaseNow(ctx, ref, false)
+	}, l)
 	defer r.finish(nil)
 	reply, err := s.countReleases(r)
 	if err == nil && reply.State != driver.Busy {
-		l.reportEnd()
+		l.endReported()
 	}
 	return reply, err
+}
+
+// release queues a release at every node, so that no acquire is sent before it. An entry is
+// nil if the caller sends the release at once. The lease ends before the nodes are asked, so
+// that no node is repaired from then on; with a visit, it may be another one's.
+func (l *lease) release(ref driver.Ref) (pending []*pendingRelease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ref.Visit == "" {
+		l.phase = max(l.phase, ended)
+		l.keepFor(0)
+	}
+	pending = make([]*pendingRelease, len(l.nodes))
+	for i := range l.nodes {
+		pending[i] = l.nodes[i].wantRelease(ref)
+	}
+	return pending
+}
+
+// endReported records that the caller has received the end of the lease, and will not ask
+// for it again.
+func (l *lease) endReported() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.phase = reported
+}
+
+// undo releases the grants of a lost round, and reports whether that is complete. It waits
+// for nodes that granted, at most until ctx ends; nodes that may have granted are
+// released in the background. wasRefused reports whether a majority refused the round.
+func (l *lease) undo(ctx context.Context, wasRefused bool) (complete bool) {
+	l.mu.Lock()
+	l.round++
+	l.refused = wasRefused
+	nodes, sure, complete := l.wantUndos()
+	l.mu.Unlock()
+	if nodes == 0 {
+		return complete
+	}
+	r := ask(context.WithoutCancel(ctx), l.s, nodes, l.s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
+		return l.nodes[i].releaseNow(ctx, driver.Ref{Key: l.key, ID: l.id}, true)
+	}, l)
+	defer r.finish(nil)
+	for sure != 0 {
+		a, ok := r.nextBefore(ctx.Done())
+		if !ok || sure.has(a.node) && (a.err != nil || a.value.State == driver.Busy) {
+			return false // Busy: it belongs to another visit too
+		}
+		sure = sure.without(a.node)
+	}
+	return complete
+}
+
+// wantUndos queues an undo at all nodes that need one, unless the lease is held: it is from
+// an earlier request, which the lost round may have prolonged. It returns the nodes at which
+// the caller sends the undo at once, and those of them that have granted the lease. complete
+// reports whether no grant is left to another request. The caller holds mu.
+func (l *lease) wantUndos() (nodes, sure set, complete bool) {
+	if l.phase == held {
+		return 0, 0, false
+	}
+	complete = true
+	for i := range l.nodes {
+		n := &l.nodes[i]
+		switch {
+		case !n.busy && !n.needsUndo():
+		case !n.wantUndo():
+			complete = complete && n.state != granted // a release of another visit is under way
+		default:
+			nodes = nodes.with(i)
+			if n.state == granted {
+				sure = sure.with(i)
+			}
+		}
+	}
+	return nodes, sure, complete
 }
 
 // countReleases counts the answers to a release, or to a break.
@@ -78,21 +151,4 @@ func (s *Driver) noMajorityReleased(t *tally, counts map[driver.State]int) (driv
 		return goneReplyOf(t.refused), nil
 	}
 	return driver.Reply{}, s.nodes[t.refused[0].node].named(t.refused[0].err)
-}
-
-// end notes that the lease is released, before the nodes are asked, so that no node is
-// repaired from then on.
-func (l *lease) end() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held, l.ended = false, true
-	l.keepFor(0)
-}
-
-// reportEnd records that the caller has received the end of the lease, and will not ask
-// for it again.
-func (l *lease) reportEnd() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held, l.ended, l.endReported = false, true, true
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/bits"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,104 +26,58 @@ func (s set) size() int         { return bits.OnesCount32(uint32(s)) }
 // allNodes returns the set of all nodes.
 func (s *Driver) allNodes() set { return 1<<len(s.nodes) - 1 }
 
-// round is one request to several nodes at once. The caller takes answers as they arrive
+// round is one request to several nodes at once. Its caller takes answers as they arrive
 // until it has decided, and then passes a function for later answers to finish.
 type round[T any] struct {
-	s      *Driver
-	lease  *lease // in use until the last call has ended; may be nil
-	caller context.Context
-	ctx    context.Context // of the calls, which outlive the caller's context
-	cancel context.CancelFunc
-	call   func(ctx context.Context, i int) (T, error)
-
-	answers  chan answer[T]
-	left     int           // nodes that next has not returned
-	finished chan struct{} // closed by finish
-	late     func(answer[T])
-
-	mu       sync.Mutex
-	underWay int // calls under way
-	awaited  set // nodes that next has not returned
+	s       *Driver
+	leases  []*lease // in use until the last answer has been handled
+	caller  context.Context
+	ctx     context.Context // of the calls, which outlive the caller's context
+	cancel  context.CancelFunc
+	answers chan answer[T]
+	unread  int           // answers that were not taken from the channel
+	awaited set           // nodes that next has not returned
+	over    bool          // next waits no longer
+	soon    chan struct{} // of nextSoon; closed after slowAfter
+	users   atomic.Int32  // calls, the caller until finish, and background work
 }
 
-// ask sends a request about l to some nodes; each has limit to answer. The caller counts
-// in s.work, and calls finish in the end.
-func ask[T any](ctx context.Context, s *Driver, l *lease, which set, limit time.Duration, call func(ctx context.Context, i int) (T, error)) *round[T] {
+// ask makes a call for each of some nodes; each has limit to answer. The caller counts in
+// s.work, and calls finish in the end. The request is about the leases.
+func ask[T any](ctx context.Context, s *Driver, which set, limit time.Duration, call func(ctx context.Context, i int) (T, error), leases ...*lease) *round[T] {
 	n := which.size()
-	r := &round[T]{
-		s: s, lease: l, caller: ctx, call: call, answers: make(chan answer[T], n), left: n,
-		finished: make(chan struct{}), underWay: n, awaited: which,
-	}
+	r := &round[T]{s: s, leases: leases, caller: ctx, answers: make(chan answer[T], n), unread: n, awaited: which}
 	r.ctx, r.cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), min(limit, s.timeout), errNoAnswer)
-	if n == 0 {
-		r.cancel()
-		return r
+	for _, l := range leases {
+		l.use()
 	}
-	r.use()
+	r.users.Store(int32(n) + 1)
 	s.work.Add(n)
 	for i := range s.nodes {
 		if which.has(i) {
-			go r.run(i)
+			go r.run(i, call)
 		}
 	}
 	return r
 }
 
-// query makes a call to some nodes, as ask does.
-func query[T any](ctx context.Context, s *Driver, l *lease, which set, limit time.Duration, f func(context.Context, *node) (T, error)) *round[T] {
-	return ask(ctx, s, l, which, limit, func(ctx context.Context, i int) (T, error) {
+// query asks some nodes by one call to each.
+func query[T any](ctx context.Context, s *Driver, which set, limit time.Duration, f func(context.Context, *node) (T, error), leases ...*lease) *round[T] {
+	return ask(ctx, s, which, limit, func(ctx context.Context, i int) (T, error) {
 		n := s.nodes[i]
 		return call(ctx, n, func(ctx context.Context) (T, error) { return f(ctx, n) })
-	})
+	}, leases...)
 }
 
-// run calls one node, and gives its answer to next, or to late if next has given up the
-// node.
-func (r *round[T]) run(i int) {
+// run makes one call.
+func (r *round[T]) run(i int, call func(ctx context.Context, i int) (T, error)) {
 	defer r.s.work.Done()
-	defer r.callEnded()
+	defer r.leave()
 	a := answer[T]{node: i}
-	if a.value, a.err = r.call(r.ctx, i); a.err != nil && !definite(a.err) && errors.Is(context.Cause(r.ctx), errNoAnswer) {
+	if a.value, a.err = call(r.ctx, i); a.err != nil && !definite(a.err) && errors.Is(context.Cause(r.ctx), errNoAnswer) {
 		a.err = errNoAnswer // clearer than the client's own error
 	}
-	r.mu.Lock()
-	waited := r.awaited.has(i)
-	if waited {
-		r.awaited = r.awaited.without(i)
-		r.answers <- a
-	}
-	r.mu.Unlock()
-	if waited {
-		return
-	}
-	<-r.finished
-	if r.late != nil {
-		r.late(a)
-	}
-}
-
-// callEnded ends one call. The last one frees the context of the calls.
-func (r *round[T]) callEnded() {
-	r.mu.Lock()
-	r.underWay--
-	last := r.underWay == 0
-	r.mu.Unlock()
-	if last {
-		r.cancel()
-		r.leave()
-	}
-}
-
-func (r *round[T]) use() {
-	if r.lease != nil {
-		r.lease.use()
-	}
-}
-
-func (r *round[T]) leave() {
-	if r.lease != nil {
-		r.s.leave(r.lease)
-	}
+	r.answers <- a
 }
 
 // next returns the next answer, or an error in its place if the node has not answered in
@@ -131,52 +85,64 @@ func (r *round[T]) leave() {
 func (r *round[T]) next() (answer[T], bool) { return r.nextBefore(nil) }
 
 // nextBefore is next, except that it returns false when end is closed.
-func (r *round[T]) nextBefore(end <-chan struct{}) (answer[T], bool) {
-	if r.left == 0 {
-		return answer[T]{}, false
+func (r *round[T]) nextBefore(end <-chan struct{}) (a answer[T], ok bool) {
+	switch {
+	case r.awaited == 0:
+		return a, false
+	case r.over:
+		return r.unanswered(), true
 	}
 	select {
-	case a := <-r.answers:
-		r.left--
-		return a, true
+	case a = <-r.answers:
+		return r.take(a), true
 	case <-end:
-		return answer[T]{}, false
+		return a, false
 	case <-r.caller.Done():
 		r.cancel()
 	case <-r.ctx.Done():
 	}
-	r.left--
-	return r.unanswered(), true
+	select {
+	case a = <-r.answers:
+		return r.take(a), true
+	default:
+		r.over = true
+		return r.unanswered(), true
+	}
 }
 
-// unanswered returns a buffered answer, or the error of a node that has not answered.
+func (r *round[T]) take(a answer[T]) answer[T] {
+	r.unread--
+	r.awaited = r.awaited.without(a.node)
+	return a
+}
+
+// unanswered returns the error of a node that has not answered.
 func (r *round[T]) unanswered() answer[T] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	select {
-	case a := <-r.answers:
-		return a
-	default:
-	}
 	i := bits.TrailingZeros32(uint32(r.awaited))
 	r.awaited = r.awaited.without(i)
-	return answer[T]{node: i, err: r.cause()}
+	if r.caller.Err() != nil {
+		return answer[T]{node: i, err: context.Cause(r.caller)}
+	}
+	return answer[T]{node: i, err: errNoAnswer}
 }
 
-// cause returns the error of a node that has not answered.
-func (r *round[T]) cause() error {
-	if r.caller.Err() != nil {
-		return context.Cause(r.caller)
+// nextSoon is next, except that it does not wait for slow nodes, and waits for the others
+// for slowAfter in all.
+func (r *round[T]) nextSoon() (answer[T], bool) {
+	if !r.worthWaiting() {
+		return answer[T]{}, false
 	}
-	return errNoAnswer
+	if r.soon == nil {
+		r.soon = make(chan struct{})
+		time.AfterFunc(slowAfter, func() { close(r.soon) })
+	}
+	return r.nextBefore(r.soon)
 }
 
 // worthWaiting reports whether an answer has arrived, or may arrive from a node that is not
 // slow. It also returns true if the time is over, so that next reports the nodes that did
 // not answer.
 func (r *round[T]) worthWaiting() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if len(r.answers) > 0 || r.ctx.Err() != nil {
 		return true
 	}
@@ -191,17 +157,34 @@ func (r *round[T]) worthWaiting() bool {
 // finish ends the round. It passes the answers that were not taken, and later ones, to
 // late, in the background; nil drops them.
 func (r *round[T]) finish(late func(answer[T])) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.awaited, r.late = 0, late
-	close(r.finished)
-	for len(r.answers) > 0 {
-		if a := <-r.answers; late != nil {
-			r.use()
-			r.s.background(func() {
-				defer r.leave()
-				late(a)
-			})
-		}
+	if late != nil && r.unread > 0 {
+		r.background(func() {
+			for range r.unread {
+				a := <-r.answers
+				r.background(func() { late(a) })
+			}
+		})
+	}
+	r.leave()
+}
+
+// background runs f in the background, as a part of the round.
+func (r *round[T]) background(f func()) {
+	r.users.Add(1)
+	r.s.background(func() {
+		defer r.leave()
+		f()
+	})
+}
+
+// leave ends a part of the round. The last one frees the context of the calls and the
+// leases.
+func (r *round[T]) leave() {
+	if r.users.Add(-1) > 0 {
+		return
+	}
+	r.cancel()
+	for _, l := range r.leases {
+		r.s.leave(l)
 	}
 }

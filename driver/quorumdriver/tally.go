@@ -215,9 +215,9 @@ func (t *tally) amnesia() (n int) {
 	return n
 }
 
-// forgetful reports whether nodes that may have lost their data kept a majority from
+// amnesic reports whether nodes that may have lost their data kept a majority from
 // answering.
-func (t *tally) forgetful() bool {
+func (t *tally) amnesic() bool {
 	n := t.amnesia()
 	return n > 0 && t.answered() < t.need
 }
