@@ -52,35 +52,20 @@ func (s *Driver) breakAt(ctx context.Context, i int, key, id, reason string) (dr
 // not answered count if they could complete a majority. The error means that a majority
 // did not answer.
 func (s *Driver) findLease(ctx context.Context, key, id string) (there set, err error) {
-	r := s.lookInto(ctx, key, inspect)
-	defer r.finish(nil)
+	seen, err := s.look(ctx, key, inspect)
+	if err != nil {
+		return 0, err
+	}
 	unknown := s.allNodes()
-	var failed []answer[driver.Reply]
-	for len(s.nodes)-unknown.size() < s.need || r.worthWaiting() {
-		a, ok := r.next()
-		if !ok {
-			break
-		}
-		if a.err != nil {
-			failed = append(failed, answer[driver.Reply]{node: a.node, err: a.err})
-			continue
-		}
+	for _, a := range seen {
 		unknown = unknown.without(a.node)
-		if has(a.value, id) {
+		if slices.ContainsFunc(a.value.Holders, func(h driver.Holder) bool { return h.ID == id }) ||
+			slices.ContainsFunc(a.value.Waiters, func(w driver.Waiter) bool { return w.ID == id }) {
 			there = there.with(a.node)
 		}
-	}
-	if len(s.nodes)-unknown.size() < s.need {
-		return 0, s.lookError(ctx, failed)
 	}
 	if (there | unknown).size() >= s.need {
 		there |= unknown
 	}
 	return there, nil
-}
-
-// has reports whether a picture shows an id.
-func has(snap driver.Snapshot, id string) bool {
-	return slices.ContainsFunc(snap.Holders, func(h driver.Holder) bool { return h.ID == id }) ||
-		slices.ContainsFunc(snap.Waiters, func(w driver.Waiter) bool { return w.ID == id })
 }

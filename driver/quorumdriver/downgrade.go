@@ -31,7 +31,7 @@ func (s *Driver) downgrade(ctx context.Context, l *lease, req driver.Request) (d
 	var err error
 	if t.blocks(len(t.refused)) && t.answered() >= t.need {
 		reply, err = t.refusal(s)
-	} else if err = s.undecided(ctx, t.failed); len(t.granted) == 0 && t.unknown() == 0 {
+	} else if err = s.undecided(ctx, t.failed); len(t.granted) == 0 && t.unsure(s.allNodes()) == 0 {
 		err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
 	}
 	switch {

@@ -21,8 +21,11 @@ func (s *Driver) agreeOnToken(ctx context.Context, l *lease, r *round[driver.Rep
 	if s.plainMaximum {
 		return t.greatestToken(), nil
 	}
-	if shown := l.reportedToken(); shown > 0 && s.fencing && t.blocks(t.replayed()) {
-		return shown, nil // it has been held all the time
+	l.mu.Lock()
+	reported := l.reportedToken()
+	l.mu.Unlock()
+	if reported > 0 && s.fencing && t.blocks(t.replayed()) {
+		return reported, nil // it has been held all the time
 	}
 	for !t.agrees(s.fencing) {
 		next := r.next
@@ -66,23 +69,24 @@ func (t *tally) agrees(fencing bool) bool {
 // majority has it. Another request of the same lease may raise it further at the same
 // time.
 func (s *Driver) writeBack(ctx context.Context, l *lease, t *tally, ref driver.Ref) (int64, error) {
-	const meetings = 4
+	const most = 4
 	var failed []answer[driver.Reply]
-	for range meetings {
+	for range most {
 		ref.Token = t.greatestToken()
 		r := ask(ctx, s, t.behind(), timing.Life(ref.TTL, timing.Drift), func(ctx context.Context, i int) (driver.Reply, error) {
 			return l.nodes[i].raise(ctx, ref)
 		}, l)
-		failed = failed[:0]
-		for {
-			if _, ok := t.agreedToken(); ok {
-				break
-			}
+		failed = nil
+		token, agreed := t.agreedToken()
+		for !agreed {
 			a, ok := r.next()
 			if !ok {
 				break
 			}
-			t.raised(a)
+			if a.err == nil {
+				t.raised(a)
+				token, agreed = t.agreedToken()
+			}
 			if a.err == nil && a.value.Token < ref.Token {
 				a.err = fmt.Errorf("its token is %d instead of %d (0: no token)", a.value.Token, ref.Token)
 			}
@@ -91,10 +95,10 @@ func (s *Driver) writeBack(ctx context.Context, l *lease, t *tally, ref driver.R
 			}
 		}
 		r.finish(nil)
-		if token, ok := t.agreedToken(); ok {
+		if agreed {
 			return token, nil
 		}
-		if t.greatestToken() == ref.Token {
+		if token == ref.Token {
 			break
 		}
 	}
@@ -109,29 +113,30 @@ func (t *tally) greatestToken() (token int64) {
 	return token
 }
 
-// agreedToken returns the token that a majority has, if one has.
-func (t *tally) agreedToken() (int64, bool) {
-	for k, a := range t.granted {
-		same := 1
-		for _, b := range t.granted[k+1:] {
-			if a.value.Token == b.value.Token {
-				same++
-			}
+// tokens returns the tokens of the grants, in rising order.
+func (t *tally) tokens() []int64 {
+	return t.sorted(func(reply driver.Reply) int64 { return reply.Token })
+}
+
+// agreedToken returns the token that a majority has. If there is none, it returns the
+// greatest token and false.
+func (t *tally) agreedToken() (int64, bool) { return agreed(t.tokens(), t.need) }
+
+// agreed returns a value that occurs at least need times in values, which are sorted. If
+// there is none, it returns the greatest value and false.
+func agreed(values []int64, need int) (greatest int64, ok bool) {
+	for i, value := range values {
+		if i >= need-1 && values[i-need+1] == value {
+			return value, true
 		}
-		if same >= t.need {
-			return a.value.Token, true
-		}
+		greatest = value
 	}
-	return 0, false
+	return greatest, false
 }
 
 // majorityToken returns the greatest token that a majority has reached.
 func (t *tally) majorityToken() int64 {
-	var tokens []int64
-	for _, a := range t.granted {
-		tokens = append(tokens, a.value.Token)
-	}
-	slices.Sort(tokens)
+	tokens := t.tokens()
 	return tokens[len(tokens)-t.need]
 }
 
@@ -149,14 +154,10 @@ func (t *tally) behind() (nodes set) {
 // raised takes the answer of a node to a raise: its token now. A node that no longer has
 // the lease does not count.
 func (t *tally) raised(a answer[driver.Reply]) {
-	for k := range t.granted {
-		if g := &t.granted[k]; g.node == a.node && a.err == nil {
-			if a.value.State != driver.Granted {
-				t.granted = append(t.granted[:k], t.granted[k+1:]...)
-				return
-			}
-			g.value.Token = a.value.Token
-			return
-		}
+	k := slices.IndexFunc(t.granted, func(g answer[driver.Reply]) bool { return g.node == a.node })
+	if a.value.State == driver.Granted {
+		t.granted[k].value.Token = a.value.Token
+	} else {
+		t.granted = slices.Delete(t.granted, k, k+1)
 	}
 }

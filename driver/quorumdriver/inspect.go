@@ -46,26 +46,28 @@ func inspector(d driver.Driver) (driver.Inspector, error) {
 	return nil, fmt.Errorf("its store cannot be looked into: %w", errors.ErrUnsupported)
 }
 
+// picture returns what a majority of the nodes shows.
 func (s *Driver) picture(ctx context.Context, key string, see lookFunc) (driver.Snapshot, error) {
-	snaps, err := s.look(ctx, key, see)
+	if err := s.enter(ctx); err != nil {
+		return driver.Snapshot{}, err
+	}
+	defer s.work.Done()
+	seen, err := s.look(ctx, key, see)
 	if err != nil {
 		return driver.Snapshot{}, err
 	}
-	return s.merge(key, snaps), nil
+	return s.merge(key, seen), nil
 }
 
 // look asks all nodes for their picture, and waits for all that answer in time: the
 // fastest node need not know a holder that a majority has.
-func (s *Driver) look(ctx context.Context, key string, see lookFunc) ([]driver.Snapshot, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.work.Done()
-	r := s.lookInto(ctx, key, see)
+func (s *Driver) look(ctx context.Context, key string, see lookFunc) (seen []answer[driver.Snapshot], err error) {
+	r := query(ctx, s, s.allNodes(), s.timeout, func(ctx context.Context, n *node) (driver.Snapshot, error) {
+		return see(ctx, n.Driver, key)
+	})
 	defer r.finish(nil)
-	var snaps []driver.Snapshot
 	var failed []answer[driver.Reply]
-	for len(snaps) < s.need || r.worthWaiting() {
+	for len(seen) < s.need || r.worthWaiting() {
 		a, ok := r.next()
 		if !ok {
 			break
@@ -74,18 +76,12 @@ func (s *Driver) look(ctx context.Context, key string, see lookFunc) ([]driver.S
 			failed = append(failed, answer[driver.Reply]{node: a.node, err: a.err})
 			continue
 		}
-		snaps = append(snaps, a.value)
+		seen = append(seen, a)
 	}
-	if len(snaps) < s.need {
+	if len(seen) < s.need {
 		return nil, s.lookError(ctx, failed)
 	}
-	return snaps, nil
-}
-
-func (s *Driver) lookInto(ctx context.Context, key string, see lookFunc) *round[driver.Snapshot] {
-	return query(ctx, s, s.allNodes(), s.timeout, func(ctx context.Context, n *node) (driver.Snapshot, error) {
-		return see(ctx, n.Driver, key)
-	})
+	return seen, nil
 }
 
 // lookError returns the error if too few nodes answered.
@@ -99,12 +95,13 @@ func (s *Driver) lookError(ctx context.Context, failed []answer[driver.Reply]) e
 }
 
 // merge makes one picture of the nodes' pictures.
-func (s *Driver) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
+func (s *Driver) merge(key string, seen []answer[driver.Snapshot]) driver.Snapshot {
 	out := driver.Snapshot{Key: key}
 	holders, waiters := make(map[string][]driver.Holder), make(map[string][]driver.Waiter)
 	var tokens []int64
 	var closed []time.Duration
-	for _, snap := range snaps {
+	for _, a := range seen {
+		snap := a.value
 		for _, h := range snap.Holders {
 			holders[h.ID] = append(holders[h.ID], h)
 		}
@@ -130,7 +127,8 @@ func (s *Driver) merge(key string, snaps []driver.Snapshot) driver.Snapshot {
 		out.Waiters[i].Position = i + 1
 	}
 	if s.fencing {
-		out.Token = shared(tokens, s.need)
+		slices.Sort(tokens)
+		out.Token, _ = agreed(tokens, s.need)
 	}
 	if len(out.Holders) == 0 {
 		slices.Sort(closed)
@@ -163,20 +161,10 @@ func (s *Driver) mergeHolder(seen []driver.Holder) driver.Holder {
 	}
 	h.Remaining, h.Token = seen[len(seen)-s.need].Remaining, 0
 	if s.fencing {
-		h.Token = shared(tokens, s.need)
+		slices.Sort(tokens)
+		h.Token, _ = agreed(tokens, s.need)
 	}
 	return h
-}
-
-// shared returns a value that occurs at least need times, or else the greatest.
-func shared(values []int64, need int) int64 {
-	slices.Sort(values)
-	for i := range len(values) - need + 1 {
-		if values[i] == values[i+need-1] {
-			return values[i]
-		}
-	}
-	return values[len(values)-1]
 }
 
 // List implements [driver.Inspector]. Only a minority of nodes can lack a key that a

@@ -232,18 +232,13 @@ func (l *lease) holds() bool {
 
 // reportedToken returns the token that this process first reported to the holder, if the
 // lease is exclusive and not re-entrant: no node may then have another token. Otherwise it
-// returns 0.
+// returns 0. The caller holds mu.
 func (l *lease) reportedToken() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.ownsToken() {
+	if !l.isHeld() || !l.first || !l.exclusive() {
 		return 0
 	}
 	return l.token
 }
-
-// ownsToken reports whether reportedToken returns the token. The caller holds mu.
-func (l *lease) ownsToken() bool { return l.isHeld() && l.first && l.exclusive() }
 
 // definite is [timing.Definite] for an error of one node, which may have refused a
 // request with Guard.

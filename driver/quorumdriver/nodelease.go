@@ -62,16 +62,6 @@ type pendingRelease struct {
 	err   error
 }
 
-// wait waits until the release was sent and answered.
-func (p *pendingRelease) wait(ctx context.Context) (driver.Reply, error) {
-	select {
-	case <-p.done:
-		return p.reply, p.err
-	case <-ctx.Done():
-		return driver.Reply{}, context.Cause(ctx)
-	}
-}
-
 // acquire asks the node for the lease, after the request that is under way there.
 func (n *nodeLease) acquire(ctx context.Context, round int, req driver.Request) (driver.Reply, error) {
 	if err := n.node.passGate(ctx, n.lease.key); errors.Is(err, errReleasing) {
@@ -317,8 +307,10 @@ func (n *nodeLease) sendRelease(ctx context.Context, ref driver.Ref, undo bool) 
 	case !n.node.begin(must):
 		return driver.Reply{}, errHangs
 	}
-	if lag > 0 && !l.s.plainMaximum {
-		n.raiseBeforeRelease(ctx, driver.Ref{Key: ref.Key, ID: ref.ID, TTL: shortest, Token: lag})
+	if lag > 0 {
+		half, cancel := context.WithTimeout(ctx, l.s.timeout/2)
+		n.node.Renew(half, []driver.Ref{{Key: ref.Key, ID: ref.ID, TTL: shortest, Token: lag}}, func(int, driver.Reply, error) {})
+		cancel()
 	}
 	reply, err = n.node.Release(ctx, ref)
 	n.node.end(ctx, err)
@@ -393,7 +385,7 @@ func (n *nodeLease) raiseIfHeld(token int64) {
 	l := n.lease
 	l.mu.Lock()
 	free := l.phase == held && !n.busy
-	ref := driver.Ref{Key: l.key, ID: l.id, TTL: l.req.TTL, Token: token, Level: l.ownsToken() && l.token > 0}
+	ref := driver.Ref{Key: l.key, ID: l.id, TTL: l.req.TTL, Token: token, Level: l.reportedToken() > 0}
 	l.mu.Unlock()
 	if free {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), l.s.timeout, errNoAnswer)
@@ -402,21 +394,13 @@ func (n *nodeLease) raiseIfHeld(token int64) {
 	}
 }
 
-// raiseBeforeRelease raises the token before a release. It leaves half of the time to the
-// release.
-func (n *nodeLease) raiseBeforeRelease(ctx context.Context, ref driver.Ref) {
-	ctx, cancel := context.WithTimeout(ctx, n.lease.s.timeout/2)
-	defer cancel()
-	n.node.Renew(ctx, []driver.Ref{ref}, func(int, driver.Reply, error) {})
-}
-
 // tokenToRaise returns the token to which to raise the node before the lease is released
 // there, or 0. If a node differed from the majority, the next holder would wait for other
 // nodes or write back, and the token of an ended lease cannot be raised. The caller holds
 // mu.
 func (n *nodeLease) tokenToRaise(ref driver.Ref) int64 {
 	l := n.lease
-	if n.token == 0 || l.token == 0 || l.phase < ended || ref.Visit != "" || !l.exclusive() {
+	if l.s.plainMaximum || n.token == 0 || l.token == 0 || l.phase < ended || ref.Visit != "" || !l.exclusive() {
 		return 0 // or another lease has that token
 	}
 	top := l.token

@@ -21,10 +21,16 @@ func (s *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	defer s.leave(l)
 	pending := l.release(ref)
 	r := ask(ctx, s, s.allNodes(), s.timeout, func(ctx context.Context, i int) (driver.Reply, error) {
-		if p := pending[i]; p != nil {
-			return p.wait(ctx)
+		p := pending[i]
+		if p == nil {
+			return l.nodes[i].releaseNow(ctx, ref, false)
 		}
-		return l.nodes[i].releaseNow(ctx, ref, false)
+		select {
+		case <-p.done:
+			return p.reply, p.err
+		case <-ctx.Done():
+			return driver.Reply{}, context.Cause(ctx)
+		}
 	}, l)
 	defer r.finish(nil)
 	reply, err := s.countReleases(r)
@@ -134,7 +140,7 @@ func (s *Driver) countReleases(r *round[driver.Reply]) (driver.Reply, error) {
 	// All nodes that answered have released it, but it is unknown whether a majority
 	// had it to the end.
 	err := s.undecided(r.caller, t.failed)
-	if counts[driver.Released]+counts[driver.Left] == 0 && t.unknown() == 0 {
+	if counts[driver.Released]+counts[driver.Left] == 0 && t.unsure(s.allNodes()) == 0 {
 		err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
 	}
 	return driver.Reply{}, err

@@ -276,7 +276,7 @@ func (l *lease) renewed(v *renewed, sent time.Time) (token int64, known, levels 
 	case l.s.fencing && (v.ref.Token > 0 || l.req.Reenter):
 		l.token = max(l.token, v.majorityToken())
 	}
-	return l.token, true, v.ref.Token == 0 && l.ownsToken() && l.token > 0
+	return l.token, true, v.ref.Token == 0 && l.reportedToken() > 0
 }
 
 // lost reports whether a majority does not have the lease. A node that refuses the

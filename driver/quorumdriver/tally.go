@@ -69,13 +69,19 @@ func (t *tally) grant(token int64) driver.Reply {
 // holds returns the number of leases of the same owner that a majority has seen. all reports
 // whether no node has seen more.
 func (t *tally) holds() (n int, all bool) {
-	var holds []int
-	for _, a := range t.granted {
-		holds = append(holds, a.value.Holds)
+	holds := t.sorted(func(reply driver.Reply) int64 { return int64(reply.Holds) })
+	most := holds[len(holds)-t.need]
+	return int(most), most == holds[len(holds)-1]
+}
+
+// sorted returns a number of each grant, in rising order.
+func (t *tally) sorted(number func(driver.Reply) int64) []int64 {
+	all := make([]int64, len(t.granted))
+	for i, a := range t.granted {
+		all[i] = number(a.value)
 	}
-	slices.Sort(holds)
-	n = holds[len(holds)-t.need]
-	return n, n == holds[len(holds)-1]
+	slices.Sort(all)
+	return all
 }
 
 // refusal returns the reply to a request that was not granted.
@@ -222,18 +228,7 @@ func (t *tally) amnesic() bool {
 	return n > 0 && t.answered() < t.need
 }
 
-// unknown counts the nodes that may or may not have carried the request out.
-func (t *tally) unknown() int {
-	n := t.left
-	for _, a := range t.failed {
-		if !definite(a.err) {
-			n++
-		}
-	}
-	return n
-}
-
-// unsure returns the nodes of all that unknown counts.
+// unsure returns the nodes of all that may or may not have carried the request out.
 func (t *tally) unsure(all set) set {
 	for _, a := range slices.Concat(t.granted, t.refused) {
 		all = all.without(a.node)
