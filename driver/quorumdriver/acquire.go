@@ -74,23 +74,25 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 		t := s.count(r)
 
 		// A majority that granted agrees on a token. Otherwise find out why none did.
+		var token int64
 		var reply driver.Reply
 		var err error
 		won := len(t.granted) >= s.need
 		if won {
-			reply, err = s.agree(ctx, l, r, t, req)
+			token, err = s.agreeOnToken(ctx, l, r, t, req)
 		} else {
 			reply, err = s.refusal(ctx, r, t)
 		}
 		if err == nil {
 			err = s.checkMembers(ctx)
 		}
-		if err == nil && won {
-			err = tooLate(asked, req.TTL)
+		if now := clock.Now(); err == nil && won && timing.TooLate(now, asked, req.TTL, timing.Drift) {
+			err = fmt.Errorf("%w: a majority granted, but after %v, too late for a lease of %v", driver.ErrNoQuorum, now.Sub(asked), req.TTL)
 		}
 		if err == nil && won {
+			reply = t.grant(token)
 			l.grant(req, reply, asked)
-			r.finish(func(a answer[driver.Reply]) { s.lateAnswer(l, reply.Token, a) })
+			r.finish(func(a answer[driver.Reply]) { s.lateAnswer(l, token, a) })
 			if t.amnesia() > 0 {
 				s.checkMarksSoon()
 			}
@@ -145,24 +147,6 @@ func (s *Driver) count(r *round[driver.Reply]) *tally {
 		t.add(a)
 	}
 	return t
-}
-
-// agree returns the reply to a request that a majority has granted.
-func (s *Driver) agree(ctx context.Context, l *lease, r *round[driver.Reply], t *tally, req driver.Request) (driver.Reply, error) {
-	token, err := s.agreeOnToken(ctx, l, r, t, req)
-	if err != nil {
-		return driver.Reply{}, err
-	}
-	return t.grant(token), nil
-}
-
-// tooLate returns an error if a lease that was asked for at start has ended, or nearly.
-func tooLate(start time.Time, ttl time.Duration) error {
-	now := clock.Now()
-	if !timing.TooLate(now, start, ttl, timing.Drift) {
-		return nil
-	}
-	return fmt.Errorf("%w: a majority granted, but after %v, too late for a lease of %v", driver.ErrNoQuorum, now.Sub(start), ttl)
 }
 
 // refusal returns why a round is lost. It takes further answers for a moment until the

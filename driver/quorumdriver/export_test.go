@@ -25,10 +25,7 @@ func (s *Driver) unsettled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range s.leases {
-		l.mu.Lock()
-		users := l.users
-		l.mu.Unlock()
-		if users > 0 {
+		if l.users > 0 {
 			return true
 		}
 	}

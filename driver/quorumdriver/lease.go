@@ -39,9 +39,10 @@ type lease struct {
 	// refused reports whether a majority refused the last round, so that nobody held the
 	// lease then.
 	refused bool
-	users   int         // calls and background work that concern it
 	until   time.Time   // when all of this may be forgotten
 	nodes   []nodeLease // by node
+
+	users int // calls and background work that concern it; guarded by the driver's mu
 }
 
 // phase is how far a lease has come.
@@ -67,14 +68,14 @@ func (s *Driver) use(k leaseKey) *lease {
 		}
 		s.leases[k] = l
 	}
-	l.use()
+	l.users++
 	return l
 }
 
-// use counts one more user.
-func (l *lease) use() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// useAgain counts another user of a lease in use.
+func (s *Driver) useAgain(l *lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	l.users++
 }
 
@@ -83,15 +84,15 @@ func (l *lease) use() {
 func (s *Driver) leave(l *lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.users--; l.forgettable(time.Now()) {
 		delete(s.leases, l.leaseKey)
 	}
 }
 
-// forgettable reports whether the lease can be dropped. The caller holds mu.
+// forgettable reports whether the lease can be dropped. The caller holds the driver's mu.
 func (l *lease) forgettable(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case l.users > 0:
 		return false
@@ -111,11 +112,7 @@ func (s *Driver) sweep() {
 		return
 	}
 	now := time.Now()
-	maps.DeleteFunc(s.leases, func(_ leaseKey, l *lease) bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.forgettable(now)
-	})
+	maps.DeleteFunc(s.leases, func(_ leaseKey, l *lease) bool { return l.forgettable(now) })
 	s.sweepSize = 2 * len(s.leases)
 }
 

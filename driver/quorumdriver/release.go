@@ -118,42 +118,33 @@ func (l *lease) wantUndos() (nodes, sure set, complete bool) {
 
 // countReleases counts the answers to a release, or to a break.
 func (s *Driver) countReleases(r *round[driver.Reply]) (driver.Reply, error) {
-	t := s.tally()
-	counts := make(map[driver.State]int)
-	for {
-		had := counts[driver.Released]
-		if had >= s.need {
-			return driver.Reply{State: driver.Released}, nil
-		}
-		if t.blocks(len(t.refused) - had) { // too few had the lease
-			return s.noMajorityReleased(t, counts)
-		}
+	t, counts := s.tally(), make(map[driver.State]int)
+	tooFewHadIt := func() bool { return t.blocks(len(t.refused) - counts[driver.Released]) }
+	for counts[driver.Released] < s.need && !tooFewHadIt() {
 		a, ok := r.next()
 		if !ok {
 			break
 		}
-		t.add(a)
-		if a.err == nil {
+		if t.add(a); a.err == nil {
 			counts[a.value.State]++
 		}
 	}
-	// All nodes that answered have released it, but it is unknown whether a majority
-	// had it to the end.
-	err := s.undecided(r.caller, t.failed)
-	if counts[driver.Released]+counts[driver.Left] == 0 && t.unsure(s.allNodes()) == 0 {
-		err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
-	}
-	return driver.Reply{}, err
-}
-
-// noMajorityReleased returns the answer if no majority had the lease.
-func (s *Driver) noMajorityReleased(t *tally, counts map[driver.State]int) (driver.Reply, error) {
 	switch {
+	case counts[driver.Released] >= s.need:
+		return driver.Reply{State: driver.Released}, nil
+	case !tooFewHadIt():
+		// All nodes that answered have released it, but it is unknown whether a majority
+		// had it to the end.
+		err := s.undecided(r.caller, t.failed)
+		if counts[driver.Released]+counts[driver.Left] == 0 && t.unsure(s.allNodes()) == 0 {
+			err = fmt.Errorf("%w: %w", err, driver.ErrUnavailable)
+		}
+		return driver.Reply{}, err
 	case counts[driver.Busy] > 0:
 		return driver.Reply{State: driver.Busy}, nil
 	case counts[driver.Left] > 0:
 		return driver.Reply{State: driver.Left}, nil
-	case len(t.refused) == 0 || t.refused[0].err == nil:
+	case t.refused[0].err == nil:
 		return goneReplyOf(t.refused), nil
 	}
 	return driver.Reply{}, s.nodes[t.refused[0].node].named(t.refused[0].err)

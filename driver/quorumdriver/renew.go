@@ -36,6 +36,10 @@ func (s *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 	defer s.work.Done()
 	b := &renewal{s: s, ctx: ctx, sent: clock.Now(), each: each, decided: make(chan struct{})}
 	leases := b.divide(refs)
+	if len(leases) == 0 {
+		b.separate.Wait()
+		return
+	}
 	r := ask(ctx, s, s.allNodes(), s.timeout, func(ctx context.Context, i int) (struct{}, error) {
 		return struct{}{}, b.renewAt(ctx, s.nodes[i])
 	}, leases...)
@@ -109,9 +113,7 @@ func (b *renewal) divide(refs []driver.Ref) (leases []*lease) {
 			b.answer(i, reply, err)
 		})
 	}
-	if b.open = len(b.refs); b.open == 0 {
-		close(b.decided)
-	}
+	b.open = len(b.refs)
 	return leases
 }
 
@@ -151,9 +153,6 @@ func (s *Driver) acquireAgain(ctx context.Context, l *lease, ref driver.Ref) (dr
 
 // renewAt renews at one node.
 func (b *renewal) renewAt(ctx context.Context, n *node) error {
-	if len(b.refs) == 0 {
-		return nil
-	}
 	refs := make([]driver.Ref, len(b.refs))
 	for k := range b.refs {
 		ref := b.refs[k].ref

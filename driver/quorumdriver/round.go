@@ -49,7 +49,7 @@ func ask[T any](ctx context.Context, s *Driver, which set, limit time.Duration, 
 	r := &round[T]{s: s, leases: leases, caller: ctx, answers: make(chan answer[T], n), unread: n, awaited: which}
 	r.ctx, r.cancel = context.WithTimeoutCause(context.WithoutCancel(ctx), min(limit, s.timeout), errNoAnswer)
 	for _, l := range leases {
-		l.use()
+		s.useAgain(l)
 	}
 	r.users.Store(int32(n) + 1)
 	s.work.Add(n)
