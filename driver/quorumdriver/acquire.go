@@ -138,7 +138,7 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 
 // count counts answers until further ones are irrelevant.
 func (s *Driver) count(r *round[driver.Reply]) *tally {
-	t := s.tally()
+	t := s.newTally()
 	for !t.decided() {
 		a, ok := r.next()
 		if !ok {
@@ -146,7 +146,7 @@ func (s *Driver) count(r *round[driver.Reply]) *tally {
 		}
 		t.add(a)
 	}
-	return t
+	return &t
 }
 
 // refusal returns why a round is lost. It takes further answers for a moment until the

@@ -26,7 +26,7 @@ type lease struct {
 	leaseKey
 	s *Driver
 	// turn holds a token while a call asks for the lease: one call must not undo a grant that
-	// another one has returned.
+	// another one has returned. It is made with the first request.
 	turn chan struct{}
 
 	mu    sync.Mutex
@@ -62,7 +62,7 @@ func (s *Driver) use(k leaseKey) *lease {
 	l := s.leases[k]
 	if l == nil {
 		s.sweep()
-		l = &lease{leaseKey: k, s: s, turn: make(chan struct{}, 1), nodes: make([]nodeLease, len(s.nodes))}
+		l = &lease{leaseKey: k, s: s, nodes: make([]nodeLease, len(s.nodes))}
 		for i, n := range s.nodes {
 			l.nodes[i].lease, l.nodes[i].node = l, n
 		}
@@ -154,6 +154,9 @@ func (l *lease) storeRequest(req driver.Request) {
 	if !l.isHeld() {
 		l.req, l.phase = req, open
 	}
+	if l.turn == nil {
+		l.turn = make(chan struct{}, 1)
+	}
 	l.keepFor(max(req.TTL, req.TicketTTL))
 }
 
@@ -206,7 +209,7 @@ func (l *lease) markExpired() {
 	l.phase = open
 	for i := range l.nodes {
 		if n := &l.nodes[i]; len(l.turn) == 0 && (n.state == unknown || n.state == granted) {
-			n.state = refused
+			n.state = asked
 		}
 	}
 }

@@ -37,18 +37,18 @@ type nodeLease struct {
 // nodeState is how far the requests at a node have come.
 //
 //	event                                       from               to
-//	an acquire is sent                          absent, released   refused
+//	an acquire is sent                          absent, released   asked
 //	it is granted                               any                granted
-//	it is not answered                          refused            unknown
-//	it is refused, or the lease expires         unknown, granted   refused
-//	an undo is refused: it is another's lease   any                refused
+//	it is not answered                          asked              unknown
+//	it is refused, or the lease expires         any                asked
+//	an undo is refused: it is another's lease   any                asked
 //	a release ends the lease                    any                released
 //	a release finds no lease                    any                absent
 type nodeState uint8
 
 const (
 	absent   nodeState = iota // no request of this process needs a release
-	refused                   // asked, without a grant to undo
+	asked                     // asked, without a grant to undo
 	unknown                   // asked, and possibly granted
 	granted                   // granted to this process
 	released                  // the last release ended the lease
@@ -123,7 +123,7 @@ func (n *nodeLease) sendAcquire(ctx context.Context, req driver.Request) (driver
 	reply, err := call(ctx, n.node, func(ctx context.Context) (driver.Reply, error) {
 		l.mu.Lock()
 		if n.visit = req.Visit; n.state == absent || n.state == released {
-			n.state = refused
+			n.state = asked
 		}
 		l.mu.Unlock()
 		return n.node.Acquire(ctx, req)
@@ -149,11 +149,11 @@ func (n *nodeLease) acquireAnswered(reply driver.Reply, err error) (mine bool) {
 	case err != nil && definite(err):
 	case err != nil:
 		n.unanswered = true
-		if n.state == refused {
+		if n.state == asked {
 			n.state = unknown
 		}
 	case reply.State != driver.Granted:
-		n.state = refused
+		n.state = asked
 	default:
 		n.state, n.token = granted, reply.Token
 	}
@@ -327,7 +327,7 @@ func (n *nodeLease) releaseAnswered(ref driver.Ref, undo bool, reply driver.Repl
 		n.avoidUntil = time.Now().Add(requestLife(l.req.TTL))
 	case err != nil:
 	case reply.State == driver.Busy && undo:
-		n.state = refused // the lease belongs to another visit too
+		n.state = asked // the lease belongs to another visit too
 		if l.refused {
 			n.avoidUntil = time.Now().Add(l.req.TTL)
 		}

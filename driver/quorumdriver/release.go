@@ -118,7 +118,7 @@ func (l *lease) wantUndos() (nodes, sure set, complete bool) {
 
 // countReleases counts the answers to a release, or to a break.
 func (s *Driver) countReleases(r *round[driver.Reply]) (driver.Reply, error) {
-	t, counts := s.tally(), make(map[driver.State]int)
+	t, counts := s.newTally(), make(map[driver.State]int)
 	tooFewHadIt := func() bool { return t.blocks(len(t.refused) - counts[driver.Released]) }
 	for counts[driver.Released] < s.need && !tooFewHadIt() {
 		a, ok := r.next()

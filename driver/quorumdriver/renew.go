@@ -92,7 +92,8 @@ type renewed struct {
 // divide begins an acquire for each ref that waits, and keeps the other refs for the round.
 // It returns their leases, in use.
 func (b *renewal) divide(refs []driver.Ref) (leases []*lease) {
-	places := make(chan struct{}, maxAcquires)
+	var places chan struct{}
+	leases, b.refs = make([]*lease, 0, len(refs)), make([]renewed, 0, len(refs))
 	for i, ref := range refs {
 		if err := b.s.tooLong(ref.TTL); err != nil {
 			b.answer(i, driver.Reply{}, err)
@@ -101,9 +102,12 @@ func (b *renewal) divide(refs []driver.Ref) (leases []*lease) {
 		l := b.s.use(leaseKey{ref.Key, ref.ID})
 		visit, waits := l.askedBy()
 		if !waits {
-			b.refs = append(b.refs, renewed{tally: *b.s.tally(), ref: ref, index: i, lease: l, visit: visit})
+			b.refs = append(b.refs, renewed{tally: b.s.newTally(), ref: ref, index: i, lease: l, visit: visit})
 			leases = append(leases, l)
 			continue
+		}
+		if places == nil {
+			places = make(chan struct{}, maxAcquires)
 		}
 		b.separate.Go(func() {
 			defer b.s.leave(l)

@@ -159,10 +159,11 @@ func (r *round[T]) worthWaiting() bool {
 func (r *round[T]) finish(late func(answer[T])) {
 	if late != nil && r.unread > 0 {
 		r.background(func() {
-			for range r.unread {
+			for range r.unread - 1 {
 				a := <-r.answers
 				r.background(func() { late(a) })
 			}
+			late(<-r.answers)
 		})
 	}
 	r.leave()
@@ -171,10 +172,12 @@ func (r *round[T]) finish(late func(answer[T])) {
 // background runs f in the background, as a part of the round.
 func (r *round[T]) background(f func()) {
 	r.users.Add(1)
-	r.s.background(func() {
+	r.s.work.Add(1)
+	go func() {
+		defer r.s.work.Done()
 		defer r.leave()
 		f()
-	})
+	}()
 }
 
 // leave ends a part of the round. The last one frees the context of the calls and the

@@ -22,8 +22,8 @@ type tally struct {
 	failed     []answer[driver.Reply]
 }
 
-func (s *Driver) tally() *tally {
-	return &tally{need: s.need, left: len(s.nodes), granted: make([]answer[driver.Reply], 0, len(s.nodes))}
+func (s *Driver) newTally() tally {
+	return tally{need: s.need, left: len(s.nodes), granted: make([]answer[driver.Reply], 0, len(s.nodes))}
 }
 
 func (t *tally) add(a answer[driver.Reply]) {
