@@ -113,14 +113,17 @@ func (t *tally) greatestToken() (token int64) {
 	return token
 }
 
-// tokens returns the tokens of the grants, in rising order.
-func (t *tally) tokens() []int64 {
-	return t.sorted(func(reply driver.Reply) int64 { return reply.Token })
+// tokens appends the tokens of the grants to all, which is empty, in rising order.
+func (t *tally) tokens(all []int64) []int64 {
+	return t.sorted(all, func(reply driver.Reply) int64 { return reply.Token })
 }
 
 // agreedToken returns the token that a majority has. If there is none, it returns the
 // greatest token and false.
-func (t *tally) agreedToken() (int64, bool) { return agreed(t.tokens(), t.need) }
+func (t *tally) agreedToken() (int64, bool) {
+	var space [MaxNodes]int64
+	return agreed(t.tokens(space[:0]), t.need)
+}
 
 // agreed returns a value that occurs at least need times in values, which are sorted. If
 // there is none, it returns the greatest value and false.
@@ -136,7 +139,8 @@ func agreed(values []int64, need int) (greatest int64, ok bool) {
 
 // majorityToken returns the greatest token that a majority has reached.
 func (t *tally) majorityToken() int64 {
-	tokens := t.tokens()
+	var space [MaxNodes]int64
+	tokens := t.tokens(space[:0])
 	return tokens[len(tokens)-t.need]
 }
 

@@ -69,16 +69,16 @@ func (t *tally) grant(token int64) driver.Reply {
 // holds returns the number of leases of the same owner that a majority has seen. all reports
 // whether no node has seen more.
 func (t *tally) holds() (n int, all bool) {
-	holds := t.sorted(func(reply driver.Reply) int64 { return int64(reply.Holds) })
+	var space [MaxNodes]int64
+	holds := t.sorted(space[:0], func(reply driver.Reply) int64 { return int64(reply.Holds) })
 	most := holds[len(holds)-t.need]
 	return int(most), most == holds[len(holds)-1]
 }
 
-// sorted returns a number of each grant, in rising order.
-func (t *tally) sorted(number func(driver.Reply) int64) []int64 {
-	all := make([]int64, len(t.granted))
-	for i, a := range t.granted {
-		all[i] = number(a.value)
+// sorted appends a number of each grant to all, which is empty, in rising order.
+func (t *tally) sorted(all []int64, number func(driver.Reply) int64) []int64 {
+	for _, a := range t.granted {
+		all = append(all, number(a.value))
 	}
 	slices.Sort(all)
 	return all
