@@ -64,7 +64,7 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 	}
 	defer func() { <-l.turn }()
 	began, examined := time.Now(), false
-	var unsure set // nodes that may have done something in any round: a late request of one may arrive during the next
+	var unsure set // nodes that may have carried out a request of any round, now or later
 	for attempt := 1; ; attempt++ {
 		// Ask all nodes at once, until a majority has granted or no longer can.
 		asked, number := clock.Now(), l.nextRound()

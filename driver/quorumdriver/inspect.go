@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -180,16 +179,19 @@ func (s *Driver) List(ctx context.Context, prefix, cursor string) ([]string, str
 	}
 	defer s.work.Done()
 	var failed []answer[driver.Reply]
-	for ; c.node < len(s.nodes) && ctx.Err() == nil; c.skip() {
+	for ; c.node < len(s.nodes) && ctx.Err() == nil; c.at, c.node = "", c.node+1 {
 		keys, next, err := s.listAt(ctx, c.node, prefix, c.at)
-		if err == nil {
-			c.advance(next)
-			if c.listed > len(s.nodes)-s.need {
-				return s.inUse(ctx, keys, "")
-			}
-			return s.inUse(ctx, keys, c.String())
+		if err != nil {
+			failed = append(failed, answer[driver.Reply]{node: c.node, err: err})
+			continue
 		}
-		failed = append(failed, answer[driver.Reply]{node: c.node, err: err})
+		if c.at = next; next == "" {
+			c.listed, c.node = c.listed+1, c.node+1
+		}
+		if c.listed > len(s.nodes)-s.need {
+			return s.inUse(ctx, keys, "")
+		}
+		return s.inUse(ctx, keys, c.String())
 	}
 	return nil, "", s.lookError(ctx, failed)
 }
@@ -202,31 +204,16 @@ type cursor struct {
 
 func (c *cursor) String() string { return fmt.Sprintf("%d %d %s", c.listed, c.node, c.at) }
 
-// advance goes on in the same node, or begins the next one.
-func (c *cursor) advance(at string) {
-	if c.at = at; at == "" {
-		c.listed++
-		c.node++
-	}
-}
-
-// skip leaves a node out.
-func (c *cursor) skip() { c.at, c.node = "", c.node+1 }
-
 func parseCursor(text string) (c cursor, err error) {
 	if text == "" {
 		return c, nil
 	}
 	words := strings.SplitN(text, " ", 3)
-	if len(words) == 3 {
-		c.at = words[2]
-		if c.listed, err = strconv.Atoi(words[0]); err == nil {
-			c.node, err = strconv.Atoi(words[1])
-		}
-	}
-	if len(words) != 3 || err != nil || c.listed < 0 || c.node < 0 {
+	n, _ := fmt.Sscan(text, &c.listed, &c.node)
+	if n < 2 || len(words) < 3 || c.listed < 0 || c.node < 0 {
 		return c, fmt.Errorf("cursor %q is not one of this store: %w", text, driver.ErrInvalid)
 	}
+	c.at = words[2]
 	return c, nil
 }
 

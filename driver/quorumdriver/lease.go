@@ -2,7 +2,6 @@ package quorumdriver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -238,10 +237,4 @@ func (l *lease) reportedToken() int64 {
 		return 0
 	}
 	return l.token
-}
-
-// definite is [timing.Definite] for an error of one node, which may have refused a
-// request with Guard.
-func definite(err error) bool {
-	return timing.Definite(err) || errors.Is(err, driver.ErrAmnesia)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // node is one of the stores, and how it has answered so far.
@@ -175,4 +176,10 @@ func (n *node) named(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", n.name, err)
+}
+
+// definite is [timing.Definite] for an error of one node, which may have refused a
+// request with Guard.
+func definite(err error) bool {
+	return timing.Definite(err) || errors.Is(err, driver.ErrAmnesia)
 }

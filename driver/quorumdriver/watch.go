@@ -74,7 +74,7 @@ type hintKey struct {
 // pendingHint is a hint that some nodes have given.
 type pendingHint struct {
 	hint  driver.Hint
-	nodes map[int]bool
+	nodes set
 	timer *time.Timer
 }
 
@@ -113,7 +113,7 @@ func (sub *subscription) receive(i int, h driver.Hint) {
 	}
 	m := sub.pending[k]
 	if m == nil {
-		m = &pendingHint{hint: h, nodes: make(map[int]bool)}
+		m = &pendingHint{hint: h}
 		wait := spread(hintDelay)
 		if h.Kind == driver.HintBroken {
 			wait = sub.s.timeout // the hint is dropped then, and nodes may be far apart
@@ -121,8 +121,8 @@ func (sub *subscription) receive(i int, h driver.Hint) {
 		m.timer = time.AfterFunc(wait, func() { sub.expire(k, m) })
 		sub.pending[k] = m
 	}
-	m.nodes[i] = true
-	if len(m.nodes) >= sub.s.need {
+	m.nodes = m.nodes.with(i)
+	if m.nodes.size() >= sub.s.need {
 		m.timer.Stop()
 		delete(sub.pending, k)
 		sub.f(m.hint)
