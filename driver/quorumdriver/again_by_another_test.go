@@ -30,7 +30,7 @@ func (a asker) unknown(err error) {
 // change the round of the other visit: if that round is lost, its votes are still undone.
 func TestAcquire_HR_A6_AVisitThatIsUndoneLeavesTheOthersVotesToBeUndone(t *testing.T) {
 	const ms = time.Millisecond
-	for name, c := range map[string]struct{ pause, patience time.Duration }{
+	for name, c := range map[string]struct{ pause, limit time.Duration }{
 		"both before the vote": {0, 60 * ms},
 		"one before the vote":  {0, 120 * ms},
 		"both after the vote":  {150 * ms, 270 * ms},
@@ -43,7 +43,7 @@ func TestAcquire_HR_A6_AVisitThatIsUndoneLeavesTheOthersVotesToBeUndone(t *testi
 					s.set(func(s *server) { s.cut = true })
 				}
 				lost := make(chan error, 1)
-				ctx, cancel := context.WithTimeout(context.Background(), c.patience)
+				ctx, cancel := context.WithTimeout(context.Background(), c.limit)
 				defer cancel()
 				go func() {
 					_, err := a.asked(ctx, "one")

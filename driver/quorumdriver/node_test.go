@@ -59,15 +59,15 @@ func TestNode_StaysKnownToHangWhenACallIsGivenUp(t *testing.T) {
 		all[1].stop()
 		all[2].stop()
 		defer all[2].cont()
-		look := func(patience time.Duration) (time.Duration, error) {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+		look := func(limit time.Duration) (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			start := time.Now()
 			_, err := s.Inspect(ctx, "k")
 			return time.Since(start), err
 		}
-		for _, patience := range []time.Duration{time.Minute, 10 * time.Millisecond} {
-			if _, err := look(patience); err == nil {
+		for _, limit := range []time.Duration{time.Minute, 10 * time.Millisecond} {
+			if _, err := look(limit); err == nil {
 				t.Fatal("one of three nodes is no majority")
 			}
 			synctest.Wait()
@@ -124,8 +124,8 @@ func (v veiled) Marked(ctx context.Context) (driver.Mark, bool, error) {
 func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
-		var heard []bool
-		one := &lonely{client{all[0]}, true, &heard}
+		var received []bool
+		one := &lonely{client{all[0]}, true, &received}
 		a := asker{t, open(t, []driver.Driver{one, &lonely{client{all[1]}, true, new([]bool)}, &lonely{client{all[2]}, true, new([]bool)}})}
 		for _, alone := range []bool{true, false} {
 			one.alone = alone
@@ -143,8 +143,8 @@ func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 			all[2].cont()
 			synctest.Wait()
 		}
-		if len(heard) != 2 || !heard[0] || heard[1] {
-			t.Errorf("a node received Uncontended %v", heard)
+		if len(received) != 2 || !received[0] || received[1] {
+			t.Errorf("a node received Uncontended %v", received)
 		}
 	})
 }
@@ -152,8 +152,8 @@ func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 // lonely is a node that sets Uncontended to alone in its replies, and records it from releases.
 type lonely struct {
 	client
-	alone bool
-	heard *[]bool
+	alone    bool
+	received *[]bool
 }
 
 func (d *lonely) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
@@ -170,7 +170,7 @@ func (d *lonely) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 }
 
 func (d *lonely) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	*d.heard = append(*d.heard, ref.Uncontended)
+	*d.received = append(*d.received, ref.Uncontended)
 	return d.client.Release(ctx, ref)
 }
 

@@ -615,7 +615,7 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 			time.Sleep(time.Second)
 			all[0].restart(false)
 			for turn := 1; turn <= 2; turn++ {
-				told := l.Token()
+				before := l.Token()
 				if err := l.Detach(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -623,8 +623,8 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 				if l, err = clients[turn%2].Mutex(key).Adopt(t.Context(), l.ID()); err != nil {
 					t.Fatal(err)
 				}
-				if l.Token() < told {
-					t.Errorf("token %d, after token %d", l.Token(), told)
+				if l.Token() < before {
+					t.Errorf("token %d, after token %d", l.Token(), before)
 				}
 			}
 			if err := l.Release(); err != nil {

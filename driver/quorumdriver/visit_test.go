@@ -195,7 +195,7 @@ func TestRenew_HR_A5_ANodeThatIsJoinedAgainSparesWhatWasTold(t *testing.T) {
 		if _, err := all[2].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
 			t.Fatal(err)
 		}
-		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: ttl, Visit: "told"}}, func(_ int, r driver.Reply, err error) {
+		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: ttl, Visit: "reported"}}, func(_ int, r driver.Reply, err error) {
 			if err != nil || r.State != driver.Granted {
 				t.Errorf("%+v, %v", r, err)
 			}

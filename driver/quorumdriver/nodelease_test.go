@@ -2,6 +2,7 @@ package quorumdriver_test
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"testing"
@@ -78,6 +79,22 @@ func TestAcquire_AReleaseThatComesLateTakesNothingAway(t *testing.T) {
 			t.Errorf("granted by a node that has yet to carry out its release: %+v", reply)
 		}
 		time.Sleep(time.Second)
+	})
+}
+
+// A majority has not answered a release. When it is repeated, a node that has carried it out
+// still counts.
+func TestRelease_P8_ARepetitionCountsTheNodesThatHaveReleased(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.acquire("a", driver.Granted)
+		synctest.Wait()
+		all[1].kill()
+		all[2].kill()
+		if reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); !errors.Is(err, driver.ErrNoQuorum) {
+			t.Errorf("%+v, %v; want ErrNoQuorum", reply, err)
+		}
+		all[1].restart(false)
+		a.release("a", driver.Released)
 	})
 }
 
