@@ -181,6 +181,7 @@ func (c *contract) note(what string) {
 
 // compare returns how an answer differs from its description.
 func (c *contract) compare(rt *server.Route, op *openapi3.Operation, r *http.Request, sent []byte, a *answered) error {
+	operation := "#/paths/" + pointer(rt.Path) + "/" + strings.ToLower(rt.Method)
 	response := op.Responses.Value(strconv.Itoa(a.status))
 	if response == nil {
 		return fmt.Errorf("the status is not documented")
@@ -191,7 +192,7 @@ func (c *contract) compare(rt *server.Route, op *openapi3.Operation, r *http.Req
 		}
 	}
 	if op.RequestBody != nil && a.status < 300 && len(bytes.TrimSpace(sent)) > 0 {
-		if err := c.fits(sent, rt, "requestBody", "content", "application/json"); err != nil {
+		if err := c.fits(sent, operation, "requestBody", "content", "application/json"); err != nil {
 			return fmt.Errorf("it was accepted, but the request does not fit: %w", err)
 		}
 	}
@@ -209,18 +210,26 @@ func (c *contract) compare(rt *server.Route, op *openapi3.Operation, r *http.Req
 	case !strings.HasSuffix(media, "json"):
 		return nil
 	}
-	return c.fits(a.text.Bytes(), rt, "responses", strconv.Itoa(a.status), "content", media)
+	if response.Ref != "" {
+		return c.fits(a.text.Bytes(), response.Ref, "content", media)
+	}
+	return c.fits(a.text.Bytes(), operation, "responses", strconv.Itoa(a.status), "content", media)
 }
 
-// fits compares JSON with the schema at a place in the description of a route.
-func (c *contract) fits(text []byte, rt *server.Route, place ...string) error {
+// pointer returns a name as a part of a URL with a JSON pointer.
+func pointer(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(name)
+}
+
+// fits compares JSON with the schema of a body: the one at a place below another in the document.
+func (c *contract) fits(text []byte, url string, place ...string) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
-	url := documentURL + "#/paths"
-	for _, part := range append([]string{rt.Path, strings.ToLower(rt.Method)}, append(place, "schema")...) {
-		url += "/" + strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D").Replace(part)
+	url = documentURL + url
+	for _, part := range append(place, "schema") {
+		url += "/" + pointer(part)
 	}
 	c.mu.Lock()
 	schema, err := c.compiler.Compile(url)
@@ -296,15 +305,5 @@ func TestOpenAPI_IsValidAndServed(t *testing.T) {
 	var doc struct{ OpenAPI string }
 	if err := json.Unmarshal([]byte(text), &doc); code != 200 || err != nil || doc.OpenAPI != "3.1.0" {
 		t.Errorf("%d %v %.200s", code, err, text)
-	}
-}
-
-func TestOpenAPI_EveryFieldIsDescribed(t *testing.T) {
-	for name, schema := range theContract().doc.Components.Schemas {
-		for field, ref := range schema.Value.Properties {
-			if ref.Ref == "" && ref.Value.Description == "" {
-				t.Errorf("%s.%s is not described", name, field)
-			}
-		}
 	}
 }

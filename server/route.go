@@ -7,7 +7,7 @@ import (
 )
 
 // Route is one operation of the interface. Requests are matched against the table of all routes,
-// and the OpenAPI document is made from it.
+// and a test compares the OpenAPI document with it.
 type Route = api.Route
 
 // Parameter is a parameter of a route, in the query or in a header.

@@ -1,5 +1,5 @@
 // Package api is the HTTP interface of the service: routes, bodies, problems, and the OpenAPI
-// document that is made of them.
+// document, which a test compares with them.
 package api
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // Route is one operation of the interface. Requests are matched against the table of all routes,
-// and the OpenAPI document is made from it.
+// and a test compares the OpenAPI document with it.
 type Route struct {
 	Method string
 	// Path is a template as in OpenAPI: a segment {x} matches one segment of the path, in which
@@ -43,6 +43,25 @@ type Route struct {
 	Refusals map[int]any
 
 	segments []segment
+}
+
+// AllCauses returns the causes of the route, and the general causes that apply to it.
+func (rt Route) AllCauses() []*Cause {
+	all := append(slices.Clone(rt.Causes), Forbidden)
+	if rt.Verb != auth.Anyone {
+		all = append(all, Unauthenticated)
+	}
+	if rt.Operation != "livez" {
+		all = append(all, Overloaded)
+	}
+	if rt.Verb != auth.Anyone && !rt.Probe {
+		all = append(all, Internal)
+	}
+	if rt.Body != nil || len(rt.Query) > 0 || len(rt.segments) > 0 && strings.Contains(rt.Path, "{") {
+		all = append(all, Invalid)
+	}
+	slices.SortStableFunc(all, func(a, b *Cause) int { return a.Status - b.Status })
+	return slices.Compact(all)
 }
 
 // Parameter is a parameter of the query, or a header.
