@@ -52,7 +52,7 @@ deps-night:
 # FIRST are the packages that take longest. go test starts packages in the order of its arguments,
 # and a long package that starts last runs alone. Packages that wait alternate with packages that
 # compute.
-FIRST := ./cmd/leasehold/internal/cli ./server ./driver/postgresdriver ./internal/test/library ./driver/filedriver ./driver/httpdriver ./internal/redisroom
+FIRST := ./cmd/leasehold/internal/cli ./driver/postgresdriver ./internal/test/library ./driver/filedriver ./driver/httpdriver ./internal/redisroom
 
 # Chaos uses all of the machine, and tests next to it would miss their time limits.
 BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/chaos
@@ -108,7 +108,7 @@ test-long: deps-night ## Run at full length what make test plays a part of, and 
 
 # The packages of which -short leaves something out, but for those that run alone, and the
 # longest first.
-LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./server ./driver/httpdriver $(COUNTED)
+LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver $(COUNTED)
 LONGPACKAGES ?= 3
 
 .PHONY: nested

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -53,44 +54,46 @@ func (s *sheet) entries(t *testing.T) (all []entry) {
 }
 
 func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
-	file, _ := openAuth(t, roles())
-	log := new(sheet)
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
-	say := func(method, path, body string, want int) {
-		t.Helper()
-		if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
-			t.Fatalf("%s %s: %d %s, want %d", method, path, code, text, want)
+	synctest.Test(t, func(t *testing.T) {
+		file, _ := openAuth(t, roles())
+		log := new(sheet)
+		store := memdriver.New()
+		_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
+		say := func(method, path, body string, want int) {
+			t.Helper()
+			if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
+				t.Fatalf("%s %s: %d %s, want %d", method, path, code, text, want)
+			}
 		}
-	}
-	const lock = "/v1/locks/orders%2F1"
-	say("POST", lock, `{"leaseId":"a","owner":"worker-7","ttlMs":60000}`, 201)
-	say("POST", lock, `{"leaseId":"a","owner":"worker-7","ttlMs":60000}`, 200) // asked again: one grant
-	say("POST", lock, `{"leaseId":"b","owner":"worker-8","ttlMs":60000,"ticketMs":60000}`, 202)
-	say("PUT", lock+"/leases/a", `{"ttlMs":60000}`, 200)
-	say("DELETE", lock+"/leases/a", ``, 204)
-	say("DELETE", lock+"/leases/a", ``, 204)
-	say("PUT", lock+"/leases/b", `{"ttlMs":60000,"ticketMs":60000}`, 200) // it is its turn
-	say("POST", lock+":break", `{"leaseId":"b","reason":"stuck"}`, 200)
-	say("PUT", lock+"/leases/b", `{"ttlMs":60000}`, 410)
-	say("POST", lock, `{"leaseId":"c","owner":"worker-9","ttlMs":1000}`, 201)
-	eventually(t, func() bool { return len(log.entries(t)) == 6 })
-	want := []entry{
-		{Event: "granted", Lease: "a", Owner: "worker-7"},
-		{Event: "ended", Lease: "a", Owner: "worker-7", Reason: "released"},
-		{Event: "granted", Lease: "b", Owner: "worker-8"},
-		{Event: "ended", Lease: "b", Owner: "worker-8", Reason: "broken", By: "admin", Detail: "stuck"},
-		{Event: "granted", Lease: "c", Owner: "worker-9"},
-		{Event: "ended", Lease: "c", Owner: "worker-9", Reason: "expired", Detail: "not renewed through this service"},
-	}
-	for i, got := range log.entries(t) {
-		w := want[i]
-		w.Key, w.Mode, w.Client = "orders/1", "exclusive", "admin"
-		w.Time, w.Token, w.HeldMs, w.WaitedMs = got.Time, got.Token, got.HeldMs, got.WaitedMs
-		if got != w || got.Token == 0 || got.Time.IsZero() || got.Event == "ended" && got.HeldMs == 0 {
-			t.Errorf("line %d: %+v, want %+v", i, got, w)
+		const lock = "/v1/locks/orders%2F1"
+		say("POST", lock, `{"leaseId":"a","owner":"worker-7","ttlMs":60000}`, 201)
+		say("POST", lock, `{"leaseId":"a","owner":"worker-7","ttlMs":60000}`, 200) // asked again: one grant
+		say("POST", lock, `{"leaseId":"b","owner":"worker-8","ttlMs":60000,"ticketMs":60000}`, 202)
+		say("PUT", lock+"/leases/a", `{"ttlMs":60000}`, 200)
+		say("DELETE", lock+"/leases/a", ``, 204)
+		say("DELETE", lock+"/leases/a", ``, 204)
+		say("PUT", lock+"/leases/b", `{"ttlMs":60000,"ticketMs":60000}`, 200) // it is its turn
+		say("POST", lock+":break", `{"leaseId":"b","reason":"stuck"}`, 200)
+		say("PUT", lock+"/leases/b", `{"ttlMs":60000}`, 410)
+		say("POST", lock, `{"leaseId":"c","owner":"worker-9","ttlMs":1000}`, 201)
+		eventually(t, func() bool { return len(log.entries(t)) == 6 })
+		want := []entry{
+			{Event: "granted", Lease: "a", Owner: "worker-7"},
+			{Event: "ended", Lease: "a", Owner: "worker-7", Reason: "released"},
+			{Event: "granted", Lease: "b", Owner: "worker-8"},
+			{Event: "ended", Lease: "b", Owner: "worker-8", Reason: "broken", By: "admin", Detail: "stuck"},
+			{Event: "granted", Lease: "c", Owner: "worker-9"},
+			{Event: "ended", Lease: "c", Owner: "worker-9", Reason: "expired", Detail: "not renewed through this service"},
 		}
-	}
+		for i, got := range log.entries(t) {
+			w := want[i]
+			w.Key, w.Mode, w.Client = "orders/1", "exclusive", "admin"
+			w.Time, w.Token, w.HeldMs, w.WaitedMs = got.Time, got.Token, got.HeldMs, got.WaitedMs
+			if got != w || got.Token == 0 || got.Time.IsZero() || got.Event == "ended" && got.HeldMs == 0 {
+				t.Errorf("line %d: %+v, want %+v", i, got, w)
+			}
+		}
+	})
 }
 
 func TestAudit_OfALeaseThatAnotherReplicaGrantedTheEndIsTold(t *testing.T) {
@@ -190,50 +193,51 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			file, _ := openAuth(t, roles())
-			log := new(sheet)
-			store := &late{Driver: memdriver.New(), verb: c.verb, done: make(chan struct{}, 1), answer: make(chan struct{})}
-			_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
-			say := func(method, path, body string, want int) {
-				t.Helper()
-				if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
-					t.Errorf("%s %s: %d %s, want %d", method, path, code, text, want)
+			synctest.Test(t, func(t *testing.T) {
+				file, _ := openAuth(t, roles())
+				log := new(sheet)
+				store := &late{Driver: memdriver.New(), verb: c.verb, done: make(chan struct{}, 1), answer: make(chan struct{})}
+				_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
+				say := func(method, path, body string, want int) {
+					t.Helper()
+					if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
+						t.Errorf("%s %s: %d %s, want %d", method, path, code, text, want)
+					}
 				}
-			}
-			say("POST", lock, `{"leaseId":"a","owner":"w","ttlMs":`+cmp.Or(c.ttl, "60000")+`}`, 201)
-			broken := 200
-			if c.elsewhere {
-				broken = 404
-				if _, err := store.Driver.Break(t.Context(), "k", "a", "stuck"); err != nil {
-					t.Fatal(err)
+				say("POST", lock, `{"leaseId":"a","owner":"w","ttlMs":`+cmp.Or(c.ttl, "60000")+`}`, 201)
+				broken := 200
+				if c.elsewhere {
+					broken = 404
+					if _, err := store.Driver.Break(t.Context(), "k", "a", "stuck"); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			var held sync.WaitGroup
-			held.Go(func() {
-				switch c.verb {
-				case "break":
-					say("POST", lock+":break", `{"leaseId":"a","reason":"stuck"}`, broken)
-				case "release":
-					say("DELETE", lease, "", 204)
-				case "renew":
-					say("PUT", lease, `{"ttlMs":`+c.renewal+`}`, 200)
+				var held sync.WaitGroup
+				held.Go(func() {
+					switch c.verb {
+					case "break":
+						say("POST", lock+":break", `{"leaseId":"a","reason":"stuck"}`, broken)
+					case "release":
+						say("DELETE", lease, "", 204)
+					case "renew":
+						say("PUT", lease, `{"ttlMs":`+c.renewal+`}`, 200)
+					}
+				})
+				soon(t, "the store has done it", store.done)
+				c.meanwhile(t, log, say)
+				close(store.answer)
+				held.Wait()
+				if c.after != nil {
+					c.after(t, log, say)
+				}
+				all := slices.DeleteFunc(log.entries(t), func(e entry) bool { return e.Lease != "a" })
+				if len(all) != 2 || all[0].Event != "granted" {
+					t.Fatalf("%+v, want a grant and an end", all)
+				}
+				if e := all[1]; e.Event != "ended" || e.Owner != "w" || e.Reason != c.reason || e.Detail != c.detail || e.By != c.by || e.HeldMs == 0 {
+					t.Errorf("%+v", e)
 				}
 			})
-			soon(t, "the store has done it", store.done)
-			c.meanwhile(t, log, say)
-			close(store.answer)
-			held.Wait()
-			if c.after != nil {
-				c.after(t, log, say)
-			}
-			all := slices.DeleteFunc(log.entries(t), func(e entry) bool { return e.Lease != "a" })
-			if len(all) != 2 || all[0].Event != "granted" {
-				t.Fatalf("%+v, want a grant and an end", all)
-			}
-			if e := all[1]; e.Event != "ended" || e.Owner != "w" || e.Reason != c.reason || e.Detail != c.detail || e.By != c.by || e.HeldMs == 0 {
-				t.Errorf("%+v", e)
-			}
 		})
 	}
 }
@@ -277,14 +281,16 @@ func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) 
 }
 
 func TestAudit_ALeaseThatExpiresWhileTheServiceDrainsIsTold(t *testing.T) {
-	log := new(sheet)
-	s, base := serve(t, memdriver.New(), server.WithAuditLog(log))
-	must(t, 201, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":1000}`)
-	s.Drain()
-	eventually(t, func() bool { return len(log.entries(t)) == 2 })
-	if got := log.entries(t)[1]; got.Event != "ended" || got.Reason != "expired" {
-		t.Errorf("%+v", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		log := new(sheet)
+		s, base := serve(t, memdriver.New(), server.WithAuditLog(log))
+		must(t, 201, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":1000}`)
+		s.Drain()
+		eventually(t, func() bool { return len(log.entries(t)) == 2 })
+		if got := log.entries(t)[1]; got.Event != "ended" || got.Reason != "expired" {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
 func TestAudit_NothingIsKeptOfALeaseThatRequestsOnlyAskAbout(t *testing.T) {

@@ -19,8 +19,9 @@ import (
 func TestStream_KeepsABoundedSizeOfEvents(t *testing.T) {
 	f := &stream{more: make(chan struct{}, 1), first: 1}
 	const n, large = 3000, 1 << 20
+	state := make(json.RawMessage, large)
 	for range n {
-		f.push(event{wire.EventLock, json.RawMessage(make([]byte, large))})
+		f.push(event{wire.EventLock, state})
 	}
 	events, first := f.pull(0)
 	if len(events) != backlogBytes/large || int(first)+len(events) != n+1 {
@@ -49,7 +50,7 @@ func (c *tally) Inspect(ctx context.Context, key string) (driver.Snapshot, error
 
 // Streams may follow many locks. The service must then ask about each less than twice a second.
 func TestWatchers_LookAtABoundedPace(t *testing.T) {
-	for locks, want := range map[int]int64{10: 20, 500: 1000, 4000: 1000} {
+	for locks, want := range map[int]int64{10: 20, 500: 1000, 2000: 1000} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &tally{Driver: memdriver.New()}
 			s, err := New(store)

@@ -14,7 +14,7 @@ import (
 // TestServer_H5_ABodyIsReadByItselfWhateverCameBefore sends bodies of all kinds one after the
 // other, because one body must not affect the next.
 func TestServer_H5_ABodyIsReadByItselfWhateverCameBefore(t *testing.T) {
-	addr := listen(t, memdriver.New())
+	base := listenInMemory(t, memdriver.New())
 	for round := range 3 {
 		for i, row := range []struct {
 			body string
@@ -30,7 +30,7 @@ func TestServer_H5_ABodyIsReadByItselfWhateverCameBefore(t *testing.T) {
 			{`{"leaseId":"b"}]`, http.StatusBadRequest},
 			{`{}`, http.StatusCreated},
 		} {
-			url := fmt.Sprintf("http://%s/v1/locks/%d-%d", addr, round, i)
+			url := fmt.Sprintf("%s/v1/locks/%d-%d", base, round, i)
 			if status, text := ask(t, http.MethodPost, url, row.body); status != row.want {
 				t.Errorf("%q is answered %d, want %d: %s", row.body, status, row.want, text)
 			}

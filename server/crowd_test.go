@@ -33,7 +33,7 @@ func dial(t *testing.T, addr string, n int, text func(i int) string) []net.Conn 
 	for worker := range 32 {
 		wg.Go(func() {
 			for i := worker; i < n; i += 32 {
-				c, err := net.Dial("tcp", addr)
+				c, err := network.dial(t.Context(), addr)
 				if err == nil {
 					_, err = fmt.Fprint(c, text(i))
 				}
@@ -84,7 +84,7 @@ func weighWaiters(t *testing.T, n int) {
 		t.Fatal(err)
 	}
 	addr := listen(t, d)
-	must(t, 201, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)
+	must(t, 201, "POST", addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)
 	warmUp(t, addr, d)
 	before := memory()
 	all := dial(t, addr, n, waits)
@@ -119,7 +119,7 @@ func TestCrowd_AWaitingClientIsCheap(t *testing.T) { weighWaiters(t, 1000) }
 // waiters and no goroutines.
 func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 	addr := listen(t, store)
-	must(t, 201, "POST", "http://"+addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)
+	must(t, 201, "POST", addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)
 	warmUp(t, addr, store)
 	before := runtime.NumGoroutine()
 	for begun := 0; begun < clients; begun += wave {
@@ -130,7 +130,7 @@ func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 		hangUp(all)
 		await(t, store, 0)
 	}
-	must(t, 204, "DELETE", "http://"+addr+"/v1/locks/k/leases/holder?forbidMs=0", "")
+	must(t, 204, "DELETE", addr+"/v1/locks/k/leases/holder?forbidMs=0", "")
 	// If the lock was granted to a client that hung up, it is given back.
 	for end := time.Now().Add(window); ; time.Sleep(20 * time.Millisecond) {
 		keys, _, err := store.(driver.Inspector).List(context.Background(), "", "")

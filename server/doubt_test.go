@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -36,18 +37,20 @@ func (d *doubtful) Acquire(ctx context.Context, req driver.Request) (driver.Repl
 // TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered: the error of the second try does not
 // apply to the first.
 func TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered(t *testing.T) {
-	for _, then := range []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrMismatch, driver.ErrClosed, errors.ErrUnsupported} {
-		s, err := server.New(&doubtful{Driver: memdriver.New(), then: then})
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		for _, then := range []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrMismatch, driver.ErrClosed, errors.ErrUnsupported} {
+			s, err := server.New(&doubtful{Driver: memdriver.New(), then: then})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := httptest.NewRecorder()
+			s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/locks/k", nil))
+			if w.Code != http.StatusGatewayTimeout || !strings.Contains(w.Body.String(), server.Unknown.Type()) {
+				t.Errorf("%v: %d %s, want the outcome to be unknown", then, w.Code, w.Body)
+			}
+			_ = s.Close()
 		}
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/locks/k", nil))
-		if w.Code != http.StatusGatewayTimeout || !strings.Contains(w.Body.String(), server.Unknown.Type()) {
-			t.Errorf("%v: %d %s, want the outcome to be unknown", then, w.Code, w.Body)
-		}
-		_ = s.Close()
-	}
+	})
 }
 
 // refusing is a store that refuses all requests while it is away: after it has answered enough
@@ -108,13 +111,14 @@ func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 		{"there is no queue", driver.FromBasic(new(single)), "0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			store := &refusing{Driver: row.store, enough: 1}
-			_, base := serve(t, store)
-			must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
-			code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":2500,"ticketMs":`+row.ticket+`}`)
-			refused(t, "acquire", code, text, server.Unknown)
-			store.away.Store(false)
+			synctest.Test(t, func(t *testing.T) {
+				store := &refusing{Driver: row.store, enough: 1}
+				_, base := serve(t, store)
+				must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
+				code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":2500,"ticketMs":`+row.ticket+`}`)
+				refused(t, "acquire", code, text, server.Unknown)
+				store.away.Store(false)
+			})
 		})
 	}
 }
@@ -123,23 +127,24 @@ func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 func TestAcquire_AWaitThatEndsBesideAnotherWhileTheStoreRefusesIsUnknown(t *testing.T) {
 	for _, ticket := range []string{"3000", "0"} {
 		t.Run("a ticket of "+ticket+" ms", func(t *testing.T) {
-			t.Parallel()
-			store := &refusing{Driver: memdriver.New(), enough: 2}
-			_, base := serve(t, store)
-			must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
-			wait := func(ms string) (int, string) {
-				return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+ticket+`}`)
-			}
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				wait("4000")
-			}()
-			eventually(t, func() bool { return store.answered.Load() == 1 })
-			code, text := wait("2500")
-			refused(t, "acquire", code, text, server.Unknown)
-			store.away.Store(false)
-			<-ended
+			synctest.Test(t, func(t *testing.T) {
+				store := &refusing{Driver: memdriver.New(), enough: 2}
+				_, base := serve(t, store)
+				must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
+				wait := func(ms string) (int, string) {
+					return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+ticket+`}`)
+				}
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					wait("4000")
+				}()
+				eventually(t, func() bool { return store.answered.Load() == 1 })
+				code, text := wait("2500")
+				refused(t, "acquire", code, text, server.Unknown)
+				store.away.Store(false)
+				<-ended
+			})
 		})
 	}
 }

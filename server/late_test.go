@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -112,34 +112,37 @@ func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) 
 
 // Two services keep a ticket: the client had to change from one to the other.
 func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.T) {
-	store := memdriver.New()
-	granted, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-	var once atomic.Bool
-	slow := &stalled{Driver: store.Join(), back: func(reply driver.Reply) {
-		if reply.State == driver.Granted && once.CompareAndSwap(false, true) {
-			close(granted)
-			<-gate
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		granted, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+		var once atomic.Bool
+		slow := &stalled{Driver: store.Join(), back: func(reply driver.Reply) {
+			if reply.State == driver.Granted && once.CompareAndSwap(false, true) {
+				close(granted)
+				<-gate
+			}
+		}}
+		town := &town{t, store, [2]string{listenInMemory(t, slow, ends(gone)), listenInMemory(t, store.Join())}}
+		must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`)
+		first := town.call(0, "k", "w")
+		town.await("k", window, "queued", queueOf(1))
+		second := town.call(1, "k", "w")
+		for before := slow.asked.Load(); slow.asked.Load() < before+2; time.Sleep(time.Millisecond) {
+			// The first service gives the ticket up with each of them.
 		}
-	}}
-	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
-	must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`)
-	first := town.call(0, "k", "w")
-	town.await("k", window, "queued", queueOf(1))
-	second := town.call(1, "k", "w")
-	for before := slow.asked.Load(); slow.asked.Load() < before+2; time.Sleep(time.Millisecond) {
-		// The first service gives the ticket up with each of them.
-	}
-	must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
-	soon(t, "the first service is granted the lock", granted)
-	if status, text := second.answer(); status != 200 && status != 201 {
-		t.Fatal(status, text)
-	}
-	first.die()
-	close(gate)
-	soon(t, "the first request has ended", gone)
-	if snap := town.look("k"); !heldBy("w")(snap) {
-		t.Errorf("the reported lease is gone: %+v", snap)
-	}
+		must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
+		soon(t, "the first service is granted the lock", granted)
+		if status, text := second.answer(); status != 200 && status != 201 {
+			t.Fatal(status, text)
+		}
+		first.die()
+		synctest.Wait() // the service has seen the end of the connection
+		close(gate)
+		soon(t, "the first request has ended", gone)
+		if snap := town.look("k"); !heldBy("w")(snap) {
+			t.Errorf("the reported lease is gone: %+v", snap)
+		}
+	})
 }
 
 // The end of the connection follows the request, and is not read yet.
@@ -154,7 +157,7 @@ func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	town := &town{t, store, [2]string{l.Addr().String()}}
+	town := &town{t, store, [2]string{"http://" + l.Addr().String()}}
 	town.call(0, "k", "w").die()
 	go func() { _ = s.Serve(l, nil) }()
 	soon(t, "the request has ended", gone)
@@ -209,16 +212,11 @@ func TestWait_HR_E9_RequestsForOneLeaseAreAllAnswered(t *testing.T) {
 func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
 	towns(t, func(t *town) {
 		t.take("k", "holder")
-		c, err := net.Dial("tcp", t.addr[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		body := `{"leaseId":"w","waitMs":60000,"ticketMs":30000}`
-		_, _ = io.WriteString(c, fmt.Sprintf("POST /v1/locks/k HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		cut := t.callFor(0, "k", "w", time.Minute, 30*time.Second)
 		t.await("k", window, "queued", queueOf(1))
 		other := t.call(1, "k", "other")
 		t.await("k", window, "queued", queueOf(2))
-		c.Close()
+		cut.die()
 		t.await("k", window, "kept for ticketMs", func(s driver.Snapshot) bool {
 			return len(s.Waiters) == 2 && s.Waiters[0].ID == "w" && s.Waiters[0].Remaining > 16*time.Second
 		})

@@ -29,20 +29,19 @@ import (
 
 // A client that sends requests and does not read the answers keeps its connection only shortly.
 func TestConnection_HR_E1_WhoDoesNotReadIsCutOff(t *testing.T) {
-	addr := listen(t, memdriver.New(), server.WithWriteTimeout(200*time.Millisecond))
-	c, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	_ = c.SetWriteDeadline(time.Now().Add(20 * time.Second))
-	many := strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 100)
-	for err == nil {
-		_, err = io.WriteString(c, many)
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Error("a client that does not read is served for ever")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		addr := listenInMemory(t, memdriver.New())
+		c := connect(t, addr)
+		_ = c.SetWriteDeadline(time.Now().Add(time.Hour))
+		many := strings.Repeat("GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n", 100)
+		var err error
+		for err == nil {
+			_, err = io.WriteString(c, many)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a client that does not read is served for ever")
+		}
+	})
 }
 
 func TestDrain_HR_E2_AStreamThatFollowsALockEndsAtOnce(t *testing.T) {
@@ -238,7 +237,7 @@ func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
 	if status, text := p.answer(); status != 201 {
 		t.Fatal(status, text)
 	}
-	_ = p.SetLinger(0)
+	_ = p.Conn.(*net.TCPConn).SetLinger(0)
 	p.die() // by a reset
 	// A later answer of the same service shows that it has seen the reset.
 	for i := range 20 {

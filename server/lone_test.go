@@ -19,7 +19,7 @@ func TestLease_CostsTheStoreAsLittleAsItCan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url := "http://" + listen(t, d) + "/v1/locks/k"
+	url := listen(t, d) + "/v1/locks/k"
 	made := 0
 	id := func() string {
 		made++
@@ -91,7 +91,7 @@ func (s *crowd) Release(_ context.Context, ref driver.Ref) (driver.Reply, error)
 
 func TestLease_TellsTheStoreWhoWasAlone(t *testing.T) {
 	store := new(crowd)
-	url := "http://" + listen(t, store) + "/v1/locks/"
+	url := listen(t, store) + "/v1/locks/"
 	release := func(key string, want bool) {
 		t.Helper()
 		ask(t, "DELETE", url+key+"/leases/a", "")

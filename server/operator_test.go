@@ -21,27 +21,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 	"github.com/leasehold-go/leasehold/server"
 )
-
-// serve serves a store, and ends with the test.
-func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Server, string) {
-	t.Helper()
-	s, err := server.New(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewServer(recorded(s))
-	t.Cleanup(func() {
-		h.CloseClientConnections()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		h.Close()
-	})
-	return s, h.URL
-}
 
 // moody is a store that fails with err while err is set.
 type moody struct {
@@ -61,41 +42,42 @@ func (m *moody) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 }
 
 func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
-	t.Parallel() // a result of the probe is used for a second
-	store := &moody{Driver: memdriver.New()}
-	s, base := serve(t, store)
-	for range 50 {
-		must(t, 200, "GET", base+"/readyz", "")
-	}
-	if n := store.acquires.Load(); n > 10 {
-		t.Errorf("the store was asked %d times", n)
-	}
-	if keys, _, err := store.List(t.Context(), "", ""); err != nil || len(keys) > 0 {
-		t.Errorf("the probe leaves %q, %v", keys, err)
-	}
-	store.fail(fmt.Errorf("%w: READONLY secret-host:6379", driver.ErrUnavailable))
-	eventually(t, func() bool {
-		code, text := ask(t, "GET", base+"/readyz", "")
-		if strings.Contains(text, "secret-host") {
-			t.Errorf("the answer reveals the store: %s", text)
+	synctest.Test(t, func(t *testing.T) {
+		store := &moody{Driver: memdriver.New()}
+		s, base := serve(t, store)
+		for range 50 {
+			must(t, 200, "GET", base+"/readyz", "")
 		}
-		return code == 503 && strings.Contains(text, "#unavailable")
+		if n := store.acquires.Load(); n > 10 {
+			t.Errorf("the store was asked %d times", n)
+		}
+		if keys, _, err := store.List(t.Context(), "", ""); err != nil || len(keys) > 0 {
+			t.Errorf("the probe leaves %q, %v", keys, err)
+		}
+		store.fail(fmt.Errorf("%w: READONLY secret-host:6379", driver.ErrUnavailable))
+		eventually(t, func() bool {
+			code, text := ask(t, "GET", base+"/readyz", "")
+			if strings.Contains(text, "secret-host") {
+				t.Errorf("the answer reveals the store: %s", text)
+			}
+			return code == 503 && strings.Contains(text, "#unavailable")
+		})
+		if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
+			t.Errorf("alive is %d while the store is away", code)
+		}
+		store.fail(nil)
+		eventually(t, func() bool {
+			code, _ := ask(t, "GET", base+"/readyz", "")
+			return code == 200
+		})
+		s.Drain()
+		if code, text := ask(t, "GET", base+"/readyz", ""); code != 503 || !strings.Contains(text, "#draining") {
+			t.Errorf("while it drains: %d %s", code, text)
+		}
+		if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
+			t.Errorf("alive is %d while it drains", code)
+		}
 	})
-	if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
-		t.Errorf("alive is %d while the store is away", code)
-	}
-	store.fail(nil)
-	eventually(t, func() bool {
-		code, _ := ask(t, "GET", base+"/readyz", "")
-		return code == 200
-	})
-	s.Drain()
-	if code, text := ask(t, "GET", base+"/readyz", ""); code != 503 || !strings.Contains(text, "#draining") {
-		t.Errorf("while it drains: %d %s", code, text)
-	}
-	if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
-		t.Errorf("alive is %d while it drains", code)
-	}
 }
 
 // eventually waits until ok returns true. That takes a second or so, and 15 if a stream lingers.
@@ -362,24 +344,16 @@ func spokenAs(t *testing.T, who, method, url, body string, header ...string) (in
 func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
 	file, _ := openAuth(t, roles())
 	synctest.Test(t, func(t *testing.T) {
-		s, err := server.New(memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(3, 3))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		l, h := pipenet.Listen(), &http.Server{Handler: recorded(s)}
-		go func() { _ = h.Serve(l) }()
-		defer h.Close()
-		client := &http.Client{Transport: &http.Transport{DialContext: l.Dial, DisableKeepAlives: true}}
+		s, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(3, 3))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		events := func(names string) *http.Response {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/v1/events?"+names, nil)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/events?"+names, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			req.Header.Set("Authorization", "Bearer admin")
-			res, err := client.Do(req)
+			res, err := http.DefaultClient.Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}

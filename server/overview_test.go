@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -54,35 +55,37 @@ func TestOverview_TellsNoNameThatTheReaderMayNotKnow(t *testing.T) {
 }
 
 func TestOverview_OneClientLeavesRoomForOthers(t *testing.T) {
-	file, _ := openAuth(t, roles())
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithPage(server.PageFull), server.WithAuthenticator(file))
-	fill(t, store, 3, "orders/%d")
-	ctx, stop := context.WithCancel(t.Context())
-	var crowd sync.WaitGroup
-	var refused atomic.Int64
-	for i := range 50 {
-		crowd.Go(func() {
-			for n := 0; ctx.Err() == nil; n++ {
-				if code, header := askAs(t, "shop", "GET", fmt.Sprintf("%s/v1/overview?prefix=%d-%d", base, i, n), ""); code == http.StatusTooManyRequests && header.Get("Retry-After") != "" {
-					refused.Add(1)
+	synctest.Test(t, func(t *testing.T) {
+		file, _ := openAuth(t, roles())
+		store := memdriver.New()
+		_, base := serve(t, store, server.WithPage(server.PageFull), server.WithAuthenticator(file))
+		fill(t, store, 3, "orders/%d")
+		ctx, stop := context.WithCancel(t.Context())
+		var crowd sync.WaitGroup
+		var refused atomic.Int64
+		for i := range 50 {
+			crowd.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					if code, header := askAs(t, "shop", "GET", fmt.Sprintf("%s/v1/overview?prefix=%d-%d", base, i, n), ""); code == http.StatusTooManyRequests && header.Get("Retry-After") != "" {
+						refused.Add(1)
+					}
+					time.Sleep(50 * time.Millisecond)
 				}
-				time.Sleep(10 * time.Millisecond)
-			}
-		})
-	}
-	time.Sleep(time.Second)
-	for range 3 {
-		code, text := spokenAs(t, "admin", "GET", base+"/v1/overview", "")
-		if code != 200 || strings.Count(text, `"looked":true`) != 3 {
-			t.Errorf("%d %s", code, text)
+			})
 		}
-	}
-	stop()
-	crowd.Wait()
-	if refused.Load() == 0 {
-		t.Error("no request was refused")
-	}
+		time.Sleep(time.Second)
+		for range 3 {
+			code, text := spokenAs(t, "admin", "GET", base+"/v1/overview", "")
+			if code != 200 || strings.Count(text, `"looked":true`) != 3 {
+				t.Errorf("%d %s", code, text)
+			}
+		}
+		stop()
+		crowd.Wait()
+		if refused.Load() == 0 {
+			t.Error("no request was refused")
+		}
+	})
 }
 
 // littered is a store in which some keys hold no lock, and some make its code fail.
@@ -116,26 +119,50 @@ func TestOverview_ARecordThatCannotBeReadIsToldApart(t *testing.T) {
 }
 
 func TestOverview_AnswersWithinTwoSecondsAndEndsWithTheService(t *testing.T) {
-	t.Parallel()
-	entered := make(chan struct{}, 10)
-	s, base := serve(t, &hooked{memdriver.New(), func(ctx context.Context, verb, _ string) error {
-		if verb == "list" || verb == "inspect" || verb == "glance" {
-			entered <- struct{}{}
-			<-ctx.Done()
-			entered <- struct{}{}
-			return errors.New("too late")
+	synctest.Test(t, func(t *testing.T) {
+		entered := make(chan struct{}, 10)
+		s, base := serve(t, &hooked{memdriver.New(), func(ctx context.Context, verb, _ string) error {
+			if verb == "list" || verb == "inspect" || verb == "glance" {
+				entered <- struct{}{}
+				<-ctx.Done()
+				entered <- struct{}{}
+				return errors.New("too late")
+			}
+			return nil
+		}}, server.WithPage(server.PageFull), server.WithStoreTimeout(3*time.Second))
+		begin := time.Now()
+		code, text := ask(t, "GET", base+"/v1/overview", "")
+		refused(t, "list", code, text, server.Unavailable)
+		if took := time.Since(begin); took > 2900*time.Millisecond {
+			t.Error(took)
 		}
-		return nil
-	}}, server.WithPage(server.PageFull), server.WithStoreTimeout(3*time.Second))
-	begin := time.Now()
-	code, text := ask(t, "GET", base+"/v1/overview", "")
-	refused(t, "list", code, text, server.Unavailable)
-	if took := time.Since(begin); took > 2900*time.Millisecond {
-		t.Error(took)
-	}
-	if s.Close(); len(entered) != 2 {
-		t.Error("the request to the store goes on")
-	}
+		if s.Close(); len(entered) != 2 {
+			t.Error("the request to the store goes on")
+		}
+	})
+}
+
+func TestOverview_IsRefusedForTooManyRequestsAndAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, base := serve(t, &hooked{memdriver.New(), mute("inspect", "glance", "list")}, server.WithPage(server.PageFull))
+		var waiting sync.WaitGroup
+		for range 4 {
+			waiting.Go(func() { ask(t, "GET", base+"/v1/overview", "") })
+		}
+		synctest.Wait()
+		for _, rt := range overviews(s) {
+			code, text := ask(t, "GET", base+aim(rt, "k", "a"), "")
+			refused(t, rt.Operation, code, text, server.TooMany)
+		}
+		waiting.Wait()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, path := range []string{"/v1/overview?prefix=k", "/v1/overview/lock?name=k"} {
+			code, text := ask(t, "GET", base+path, "")
+			refused(t, path, code, text, server.Draining)
+		}
+	})
 }
 
 func TestOverview_NamesOfLocksAreNoPaths(t *testing.T) {

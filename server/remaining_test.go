@@ -14,7 +14,7 @@ import (
 // continue, so the remaining time in the answer must not include the 20 s.
 func TestRemaining_P2_IsToldWithoutASuspension(t *testing.T) {
 	store := &stalled{Driver: memdriver.New(), back: func(driver.Reply) { clock.Advance(20 * time.Second) }}
-	base := "http://" + listen(t, store)
+	base := listen(t, store)
 	type told struct {
 		Remaining int64  `json:"remainingMs"`
 		Leases    []told `json:"leases"`

@@ -1,10 +1,8 @@
 package server_test
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -157,11 +155,11 @@ func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
 		}
 	}
 	names := []string{"private/1", "desk/1", "orders/1"}
-	streams := make(map[string]*bufio.Scanner)
+	streams := make(map[string]*radio)
 	last := make(map[string]string)
 	for _, who := range []string{"shop", "desk", "admin"} {
-		streams[who] = streamAs(t, who, base, "")
-		if _, name, data := nextEvent(t, streams[who]); name != wire.EventReady {
+		streams[who] = tune(t, base+"/v1/events", "Authorization", "Bearer "+who)
+		if _, name, data := streams[who].next(); name != wire.EventReady {
 			t.Fatal(who, name, data)
 		}
 	}
@@ -172,7 +170,7 @@ func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
 	hears := func(who string, want ...string) {
 		t.Helper()
 		for _, key := range want {
-			id, name, data := nextEvent(t, streams[who])
+			id, name, data := streams[who].next()
 			var hint wire.Hint
 			if err := json.Unmarshal([]byte(data), &hint); err != nil || name != wire.EventBroken || hint.Key != key || hint.LeaseID != "a" || hint.Reason != "why" {
 				t.Fatalf("%s receives %s %s, want the break of %s", who, name, data, key)
@@ -191,32 +189,10 @@ func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
 	if err := file.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	streams["shop"] = streamAs(t, "shop", base, last["shop"])
+	streams["shop"] = tune(t, base+"/v1/events", "Authorization", "Bearer shop", "Last-Event-ID", last["shop"])
 	for _, name := range []string{"orders/2", "carts/1"} {
 		take(name)
 		breakUp(name)
 	}
 	hears("shop", "carts/1")
-}
-
-// streamAs opens the stream of a client, after the event last if that is not empty.
-func streamAs(t *testing.T, who, base, last string) *bufio.Scanner {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/events", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+who)
-	if last != "" {
-		req.Header.Set("Last-Event-ID", last)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { res.Body.Close() })
-	if res.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %d", who, res.StatusCode)
-	}
-	return bufio.NewScanner(res.Body)
 }

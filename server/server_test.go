@@ -2,15 +2,78 @@ package server_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/pipenet"
+	"github.com/leasehold-go/leasehold/server"
 )
+
+// inMemory sends requests of URLs that begin with pipe:// by connections in memory, for which
+// bubbles of testing/synctest can wait.
+type inMemory struct {
+	services sync.Map // the transports, by the host of URLs
+	hosts    atomic.Int64
+}
+
+var network inMemory
+
+func init() { http.DefaultTransport.(*http.Transport).RegisterProtocol("pipe", &network) }
+
+// listen returns a listener in memory, and the beginning of its URLs.
+func (n *inMemory) listen() (l *pipenet.Listener, base string) {
+	l = pipenet.Listen()
+	host := fmt.Sprint("127.0.0.1:", n.hosts.Add(1))
+	n.services.Store(host, &http.Transport{DialContext: l.Dial})
+	return l, "pipe://" + host
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (n *inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
+	service, _ := n.services.Load(r.URL.Host)
+	r = r.Clone(r.Context())
+	r.URL.Scheme = "http"
+	return service.(*http.Transport).RoundTrip(r)
+}
+
+// dial opens a connection to the service of a URL.
+func (n *inMemory) dial(ctx context.Context, base string) (net.Conn, error) {
+	scheme, host, _ := strings.Cut(base, "://")
+	if scheme != "pipe" {
+		return new(net.Dialer).DialContext(ctx, "tcp", host)
+	}
+	service, _ := n.services.Load(host)
+	return service.(*http.Transport).DialContext(ctx, "", "")
+}
+
+// serve serves a store in memory, and ends with the test. It compares all answers with the
+// OpenAPI document.
+func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Server, string) {
+	t.Helper()
+	s, err := server.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, base := network.listen()
+	h := &http.Server{Handler: recorded(s)} //nolint:gosec // the test sends its headers
+	go func() { _ = h.Serve(l) }()
+	t.Cleanup(func() {
+		if err := errors.Join(h.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, base
+}
 
 // ask sends a request and returns status and body.
 func ask(t *testing.T, method, url, body string) (int, string) {

@@ -1,14 +1,12 @@
 package server_test
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -41,29 +39,32 @@ func (s *latentSubscription) Address() string {
 }
 
 func TestReady_HR_G5_NotBeforeTheServiceHearsWhoseTurnItIs(t *testing.T) {
-	store := &latent{Driver: memdriver.New()}
-	_, base := serve(t, store, server.WithStoreTimeout(time.Minute))
-	status, text := ask(t, "GET", base+"/readyz", "")
-	refused(t, "before", status, text, server.Unavailable)
-	store.up.Store(true)
-	if status, text := ask(t, "GET", base+"/readyz", ""); status != 200 {
-		t.Errorf("then: %d %s", status, text)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := &latent{Driver: memdriver.New()}
+		_, base := serve(t, store, server.WithStoreTimeout(time.Minute))
+		status, text := ask(t, "GET", base+"/readyz", "")
+		refused(t, "before", status, text, server.Unavailable)
+		store.up.Store(true)
+		if status, text := ask(t, "GET", base+"/readyz", ""); status != 200 {
+			t.Errorf("then: %d %s", status, text)
+		}
+	})
 }
 
 func TestReady_HR_G5_AStoreThatDeliversNothingIsGivenUp(t *testing.T) {
-	t.Parallel()
-	_, base := serve(t, &latent{Driver: memdriver.New()}, server.WithStoreTimeout(time.Second))
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		if status, text := ask(t, "GET", base+"/readyz", ""); status == 200 {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(status, text)
+	synctest.Test(t, func(t *testing.T) {
+		_, base := serve(t, &latent{Driver: memdriver.New()}, server.WithStoreTimeout(time.Second))
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			if status, text := ask(t, "GET", base+"/readyz", ""); status == 200 {
+				break
+			} else if time.Now().After(end) {
+				t.Fatal(status, text)
+			}
 		}
-	}
-	if status, text := ask(t, "POST", base+"/v1/locks/k", `{"notify":"mem-1"}`); status != 201 {
-		t.Errorf("%d %s", status, text)
-	}
+		if status, text := ask(t, "POST", base+"/v1/locks/k", `{"notify":"mem-1"}`); status != 201 {
+			t.Errorf("%d %s", status, text)
+		}
+	})
 }
 
 // The address comes from another replica, which was started earlier.
@@ -98,79 +99,42 @@ func TestEvents_HR_G5_AServiceThatHasJustStartedKeepsAnAddress(t *testing.T) {
 }
 
 func TestEvents_HR_E4_NothingIsReadyBeforeThereIsAnAddress(t *testing.T) {
-	store := &latent{Driver: memdriver.New()}
-	_, base := serve(t, store)
-	r := tune(t, base+"/v1/events?name=k")
-	var lock wire.Lock
-	r.hear("lock", &lock) // the stream is open
-	store.up.Store(true)
-	var ready wire.Ready
-	if r.hear("ready", &ready); ready.Address == "" {
-		t.Error("ready without an address")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := &latent{Driver: memdriver.New()}
+		_, base := serve(t, store)
+		r := tune(t, base+"/v1/events?name=k")
+		var lock wire.Lock
+		r.hear("lock", &lock) // the stream is open
+		store.up.Store(true)
+		var ready wire.Ready
+		if r.hear("ready", &ready); ready.Address == "" {
+			t.Error("ready without an address")
+		}
+	})
 }
 
 func TestOperation_HR_F15_TheTimeForTheStoreBoundsEveryAnswer(t *testing.T) {
 	const each = 300 * time.Millisecond
-	_, base := serve(t, &hooked{memdriver.New(), mute("acquire")}, server.WithStoreTimeout(each))
 	for _, p := range patterns {
 		t.Run(p, func(t *testing.T) {
-			t.Parallel()
-			began := time.Now()
-			got := execute(t, base+"/api/locks/"+p+"/"+p)
-			// Without the store timeout the library would try for ten seconds.
-			if took := time.Since(began); got.status != 503 && got.status != 504 || took > 9*time.Second {
-				t.Errorf("%d %s after %v", got.status, got.body, took)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				_, base := serve(t, &hooked{memdriver.New(), mute("acquire")}, server.WithStoreTimeout(each))
+				began := time.Now()
+				got := execute(t, base+"/api/locks/"+p+"/"+p)
+				// Without the store timeout the library would try for ten seconds.
+				if took := time.Since(began); got.status != 503 && got.status != 504 || took > 9*time.Second {
+					t.Errorf("%d %s after %v", got.status, got.body, took)
+				}
+			})
 		})
 	}
-}
-
-// listenAgain opens a stream that continues after the event last.
-func listenAgain(t *testing.T, url, last string) (*bufio.Scanner, context.CancelFunc) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if last != "" {
-		req.Header.Set("Last-Event-ID", last)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { res.Body.Close() })
-	return bufio.NewScanner(res.Body), cancel
-}
-
-// nextEvent reads one event.
-func nextEvent(t *testing.T, lines *bufio.Scanner) (id, name, data string) {
-	t.Helper()
-	for lines.Scan() {
-		field, value, _ := strings.Cut(lines.Text(), ": ")
-		switch {
-		case field == "id":
-			id = value
-		case field == "event":
-			name = value
-		case field == "data":
-			data = value
-		case field == "" && data != "":
-			return id, name, data
-		}
-	}
-	t.Fatalf("no event: %v", lines.Err())
-	return "", "", ""
 }
 
 // A browser connects again without code of the page, and sends the id of the last event.
 func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
 	_, base := serve(t, memdriver.New())
-	lines, hangUp := listenAgain(t, base+"/v1/events", "")
-	last, name, data := nextEvent(t, lines)
+	stream := tune(t, base+"/v1/events")
+	last, name, data := stream.next()
 	var ready wire.Ready
 	if err := json.Unmarshal([]byte(data), &ready); err != nil || name != "ready" {
 		t.Fatal(name, data, err)
@@ -180,14 +144,14 @@ func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
 		ask(t, "POST", lock, `{"leaseId":"holder"}`)
 		must(t, 202, "POST", lock, fmt.Sprintf(`{"leaseId":"w%d","ticketMs":30000,"notify":%q}`, i, ready.Address))
 	}
-	hangUp() // misses the next events
+	stream.cancel() // misses the next events
 	for i := range 3 {
 		ask(t, "DELETE", fmt.Sprintf("%s/v1/locks/k%d/leases/holder", base, i), "")
 	}
-	lines, _ = listenAgain(t, base+"/v1/events", last)
+	stream = tune(t, base+"/v1/events", "Last-Event-ID", last)
 	seen := make(map[string]bool)
 	for len(seen) < 3 {
-		id, name, data := nextEvent(t, lines)
+		id, name, data := stream.next()
 		var hint wire.Hint
 		if err := json.Unmarshal([]byte(data), &hint); err != nil || id == "" || id == last || name == "ready" {
 			t.Fatal(id, name, data, err)
@@ -196,8 +160,8 @@ func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
 			seen[hint.LeaseID] = true
 		}
 	}
-	lines, _ = listenAgain(t, base+"/v1/events", "somebody-elses.1")
-	if _, name, _ := nextEvent(t, lines); name != "ready" {
+	stream = tune(t, base+"/v1/events", "Last-Event-ID", "somebody-elses.1")
+	if _, name, _ := stream.next(); name != "ready" {
 		t.Errorf("an unknown stream begins with %s", name)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -185,26 +186,27 @@ func TestStatus_H4_WhatTheStoreSaysIsToldApart(t *testing.T) {
 		{driver.ErrClosed, server.Draining},
 	} {
 		t.Run(row.cause.Name, func(t *testing.T) {
-			t.Parallel() // the library repeats requests for 10 s before the outcome is unknown
-			s, base := serve(t, &broken{err: row.err}, server.WithStoreTimeout(500*time.Millisecond))
-			var wg sync.WaitGroup
-			for _, rt := range having(s, row.cause) {
-				if rt.Operation == "renewBatch" || row.cause == server.Draining && (rt.Operation == "redlock" || rt.Operation == "readyz") {
-					continue // have answers of their own
-				}
-				wg.Go(func() {
-					code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
-					refused(t, rt.Operation, code, text, row.cause)
-					if strings.Contains(text, "secret-host") && row.cause != server.Unsupported {
-						t.Errorf("%s reveals the store: %s", rt.Operation, text)
+			synctest.Test(t, func(t *testing.T) {
+				s, base := serve(t, &broken{err: row.err}, server.WithStoreTimeout(500*time.Millisecond))
+				var wg sync.WaitGroup
+				for _, rt := range having(s, row.cause) {
+					if rt.Operation == "renewBatch" || row.cause == server.Draining && (rt.Operation == "redlock" || rt.Operation == "readyz") {
+						continue // have answers of their own
 					}
-				})
-			}
-			wg.Wait()
-			code, text := ask(t, "POST", base+"/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a"}]}`)
-			if code != 200 || !strings.Contains(text, row.cause.Type()+`"`) {
-				t.Errorf("a batch: %d %s", code, text)
-			}
+					wg.Go(func() {
+						code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
+						refused(t, rt.Operation, code, text, row.cause)
+						if strings.Contains(text, "secret-host") && row.cause != server.Unsupported {
+							t.Errorf("%s reveals the store: %s", rt.Operation, text)
+						}
+					})
+				}
+				wg.Wait()
+				code, text := ask(t, "POST", base+"/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a"}]}`)
+				if code != 200 || !strings.Contains(text, row.cause.Type()+`"`) {
+					t.Errorf("a batch: %d %s", code, text)
+				}
+			})
 		})
 	}
 }
@@ -310,61 +312,62 @@ func TestStatus_InspectIsConditional(t *testing.T) {
 }
 
 func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
-	t.Parallel() // the pattern retry takes long
-	store := memdriver.New()
-	var fate func(*leasehold.Lease) error
-	var mu sync.Mutex
-	op := operations.Operation{Do: func(_ context.Context, l *leasehold.Lease) error {
-		mu.Lock()
-		defer mu.Unlock()
-		return fate(l)
-	}}
-	_, base := serve(t, store, server.WithOperation(op), server.WithOperationWait(500*time.Millisecond), server.WithMaxOperations(1))
-	let := func(f func(*leasehold.Lease) error) {
-		mu.Lock()
-		defer mu.Unlock()
-		fate = f
-	}
-	for _, p := range patterns {
-		url := base + "/api/locks/" + p + "/" + p
-		let(func(l *leasehold.Lease) error {
-			_, err := store.Break(context.Background(), l.Key(), l.ID(), "a test")
-			return err
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		var fate func(*leasehold.Lease) error
+		var mu sync.Mutex
+		op := operations.Operation{Do: func(_ context.Context, l *leasehold.Lease) error {
+			mu.Lock()
+			defer mu.Unlock()
+			return fate(l)
+		}}
+		_, base := serve(t, store, server.WithOperation(op), server.WithOperationWait(500*time.Millisecond), server.WithMaxOperations(1))
+		let := func(f func(*leasehold.Lease) error) {
+			mu.Lock()
+			defer mu.Unlock()
+			fate = f
+		}
+		for _, p := range patterns {
+			url := base + "/api/locks/" + p + "/" + p
+			let(func(l *leasehold.Lease) error {
+				_, err := store.Break(context.Background(), l.Key(), l.ID(), "a test")
+				return err
+			})
+			got := execute(t, url)
+			refused(t, p+", lost", got.status, got.body, server.Unprotected)
+			let(func(*leasehold.Lease) error { return errors.New("secret") })
+			got = execute(t, url)
+			if refused(t, p+", failed", got.status, got.body, server.Failed); strings.Contains(got.body, "secret") {
+				t.Errorf("%s reveals the operation's error: %s", p, got.body)
+			}
+			ask(t, "POST", base+"/v1/locks/"+p, `{"leaseId":"other","ttlMs":60000}`)
+			got = execute(t, url)
+			var after int
+			if _, err := fmt.Sscanf(got.body, `{"error":"Resource locked","retryAfterMs":%d}`, &after); err != nil || after <= 0 || after > 60000 {
+				t.Errorf("%s, held: %s, %v", p, got.body, err)
+			}
+			if got.status != 409 || !strings.HasSuffix(got.body, fmt.Sprintf("Ms\":%d}", after)) || got.header.Get("Retry-After") != strconv.Itoa((after+999)/1000) {
+				t.Errorf("%s, held: %d %q, Retry-After %q", p, got.status, got.body, got.header.Get("Retry-After"))
+			}
+		}
+		began, end := make(chan struct{}), make(chan struct{})
+		let(func(*leasehold.Lease) error {
+			close(began)
+			<-end
+			return nil
 		})
-		got := execute(t, url)
-		refused(t, p+", lost", got.status, got.body, server.Unprotected)
-		let(func(*leasehold.Lease) error { return errors.New("secret") })
-		got = execute(t, url)
-		if refused(t, p+", failed", got.status, got.body, server.Failed); strings.Contains(got.body, "secret") {
-			t.Errorf("%s reveals the operation's error: %s", p, got.body)
+		done := make(chan exchange)
+		go func() { done <- execute(t, base+"/api/locks/simple/busy") }()
+		<-began
+		for _, p := range patterns {
+			got := execute(t, base+"/api/locks/"+p+"/free")
+			refused(t, p+", too many", got.status, got.body, server.TooMany)
 		}
-		ask(t, "POST", base+"/v1/locks/"+p, `{"leaseId":"other","ttlMs":60000}`)
-		got = execute(t, url)
-		var after int
-		if _, err := fmt.Sscanf(got.body, `{"error":"Resource locked","retryAfterMs":%d}`, &after); err != nil || after <= 0 || after > 60000 {
-			t.Errorf("%s, held: %s, %v", p, got.body, err)
+		close(end)
+		if got := <-done; got.status != 200 {
+			t.Errorf("%d %s", got.status, got.body)
 		}
-		if got.status != 409 || !strings.HasSuffix(got.body, fmt.Sprintf("Ms\":%d}", after)) || got.header.Get("Retry-After") != strconv.Itoa((after+999)/1000) {
-			t.Errorf("%s, held: %d %q, Retry-After %q", p, got.status, got.body, got.header.Get("Retry-After"))
-		}
-	}
-	began, end := make(chan struct{}), make(chan struct{})
-	let(func(*leasehold.Lease) error {
-		close(began)
-		<-end
-		return nil
 	})
-	done := make(chan exchange)
-	go func() { done <- execute(t, base+"/api/locks/simple/busy") }()
-	<-began
-	for _, p := range patterns {
-		got := execute(t, base+"/api/locks/"+p+"/free")
-		refused(t, p+", too many", got.status, got.body, server.TooMany)
-	}
-	close(end)
-	if got := <-done; got.status != 200 {
-		t.Errorf("%d %s", got.status, got.body)
-	}
 }
 
 func TestStatus_WhatDrainsBeginsNothing(t *testing.T) {

@@ -10,13 +10,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/filedriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -24,14 +22,28 @@ import (
 // a busy machine. Without detection it would be a minute, by the TTL and the wait.
 const window = time.Second + 14*time.Second
 
-// listen serves a store as the command does, and returns the address.
+// listen serves a store as the command does, at a socket, and returns the beginning of the URLs.
 func listen(t *testing.T, store driver.Driver, opts ...server.Option) string {
 	t.Helper()
-	s, err := server.New(store, opts...)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listenAt(t, l, store, opts...)
+	return "http://" + l.Addr().String()
+}
+
+// listenInMemory does the same without a socket.
+func listenInMemory(t *testing.T, store driver.Driver, opts ...server.Option) string {
+	t.Helper()
+	l, base := network.listen()
+	listenAt(t, l, store, opts...)
+	return base
+}
+
+func listenAt(t *testing.T, l net.Listener, store driver.Driver, opts ...server.Option) {
+	t.Helper()
+	s, err := server.New(store, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,51 +57,46 @@ func listen(t *testing.T, store driver.Driver, opts ...server.Option) string {
 			t.Error(err)
 		}
 	})
-	return l.Addr().String()
+}
+
+// connect opens a connection to a service.
+func connect(t *testing.T, base string) net.Conn {
+	t.Helper()
+	c, err := network.dial(t.Context(), base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // town is a store with two services on it.
 type town struct {
 	*testing.T
 	store driver.Inspector
-	addr  [2]string
+	base  [2]string
 }
 
 // patient is for clients that die late after their answer because the machine is busy.
 var patient = server.WithConfirmWithin(window)
 
-// towns runs play with memory, with a directory and with Redis, each with two services.
+// towns runs play with two services on a store, in virtual time.
 func towns(t *testing.T, play func(t *town)) {
-	on := func(name string, open func(t *testing.T) func() (driver.Driver, error)) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			next := open(t)
-			var d [3]driver.Driver
-			for i := range d {
-				var err error
-				if d[i], err = next(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			t.Cleanup(func() { d[2].Close() })
-			play(&town{t, d[2].(driver.Inspector), [2]string{listen(t, d[0], patient), listen(t, d[1], patient)}})
-		})
-	}
-	on("memory", func(*testing.T) func() (driver.Driver, error) {
+	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		return func() (driver.Driver, error) { return store.Join(), nil }
-	})
-	on("directory", func(t *testing.T) func() (driver.Driver, error) {
-		dir := t.TempDir()
-		return func() (driver.Driver, error) { return filedriver.Open(dir) }
-	})
-	on("redis", func(t *testing.T) func() (driver.Driver, error) {
-		url := redistest.Start(t).URL()
-		return func() (driver.Driver, error) { return rueidisdriver.Open(url) }
+		t.Cleanup(func() { store.Close() })
+		play(&town{t, store, [2]string{listenInMemory(t, store.Join()), listenInMemory(t, store.Join())}})
 	})
 }
 
-func (t *town) url(service int, path string) string { return "http://" + t.addr[service] + path }
+// townOfSockets returns two services on a store, with sockets that can be reset.
+func townOfSockets(t *testing.T) *town {
+	store := memdriver.New()
+	t.Cleanup(func() { store.Close() })
+	return &town{t, store, [2]string{listen(t, store.Join(), patient), listen(t, store.Join(), patient)}}
+}
+
+func (t *town) url(service int, path string) string { return t.base[service] + path }
 
 func (t *town) look(key string) driver.Snapshot {
 	t.Helper()
@@ -140,7 +147,7 @@ func (t *town) release(key, id string) {
 
 // phone is a client that waits on a connection of its own.
 type phone struct {
-	*net.TCPConn
+	net.Conn
 	t *town
 }
 
@@ -153,15 +160,11 @@ func (t *town) call(service int, key, id string) *phone {
 // post sends a request for a lock.
 func (t *town) post(service int, key, body string) *phone {
 	t.Helper()
-	c, err := net.Dial("tcp", t.addr[service])
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
+	c := connect(t.T, t.base[service])
 	if _, err := fmt.Fprintf(c, "POST /v1/locks/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body); err != nil {
 		t.Fatal(err)
 	}
-	return &phone{c.(*net.TCPConn), t}
+	return &phone{c, t}
 }
 
 // die closes the connection as the kernel does for a process that was killed.
@@ -206,96 +209,92 @@ func TestVanish_H1_WhoeverGoesWhileItWaitsLeavesTheQueueAtOnce(t *testing.T) {
 }
 
 // At the moment of the grant either may be first: the grant, or the end of the connection.
-func TestVanish_H1_WhoeverGoesAtTheMomentOfTheGrantCostsAWindow(t *testing.T) {
-	towns(t, func(t *town) {
-		for i := range 40 {
-			key := fmt.Sprint("k", i)
-			t.take(key, "holder")
-			p := t.call(i%2, key, "gone")
-			next := t.call((i+1)%2, key, "next")
-			t.await(key, window, "queued", queueOf(2))
-			died := make(chan struct{})
-			go func() {
-				defer close(died)
-				time.Sleep(time.Duration(i%20) * 50 * time.Microsecond)
-				p.die()
-			}()
-			t.release(key, "holder")
-			start := time.Now()
-			if status, text := next.answer(); status != 201 {
-				t.Fatalf("%d %s", status, text)
-			}
-			if took := time.Since(start); took > window {
-				t.Errorf("the next waiter waited for %v", took)
-			}
-			<-died
-			next.die()
+func TestVanish_H1_WhoeverGoesAtTheMomentOfTheGrantCostsAWindow(test *testing.T) {
+	t := townOfSockets(test)
+	for i := range 40 {
+		key := fmt.Sprint("k", i)
+		t.take(key, "holder")
+		p := t.call(i%2, key, "gone")
+		next := t.call((i+1)%2, key, "next")
+		t.await(key, window, "queued", queueOf(2))
+		died := make(chan struct{})
+		go func() {
+			defer close(died)
+			time.Sleep(time.Duration(i%20) * 50 * time.Microsecond)
+			p.die()
+		}()
+		t.release(key, "holder")
+		start := time.Now()
+		if status, text := next.answer(); status != 201 {
+			t.Fatalf("%d %s", status, text)
 		}
-	})
+		if took := time.Since(start); took > window {
+			t.Errorf("the next waiter waited for %v", took)
+		}
+		<-died
+		next.die()
+	}
 }
 
 // The answer has reached the machine of a client that dies before it reads it.
-func TestVanish_H1_AnAnswerThatIsNotReadIsNoGrant(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "holder")
-		p := t.call(1, "k", "gone")
-		t.await("k", window, "queued", queueOf(1))
-		t.release("k", "holder")
-		t.await("k", window, "granted", heldBy("gone"))
-		time.Sleep(20 * time.Millisecond) // the answer is on its way
-		p.die()
-		t.await("k", window, "given back", func(s driver.Snapshot) bool { return len(s.Holders) == 0 })
-	})
+func TestVanish_H1_AnAnswerThatIsNotReadIsNoGrant(test *testing.T) {
+	t := townOfSockets(test)
+	t.take("k", "holder")
+	p := t.call(1, "k", "gone")
+	t.await("k", window, "queued", queueOf(1))
+	t.release("k", "holder")
+	t.await("k", window, "granted", heldBy("gone"))
+	time.Sleep(20 * time.Millisecond) // the answer is on its way
+	p.die()
+	t.await("k", window, "given back", func(s driver.Snapshot) bool { return len(s.Holders) == 0 })
 }
 
-func TestVanish_H1_AnAnswerThatWasReadIsAGrant(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "holder")
-		p := t.call(1, "k", "stays")
-		t.await("k", window, "queued", queueOf(1))
-		t.release("k", "holder")
-		if status, text := p.answer(); status != 201 {
-			t.Fatalf("%d %s", status, text)
-		}
-		p.Close() // as curl does
-		time.Sleep(100 * time.Millisecond)
-		if snap := t.look("k"); !heldBy("stays")(snap) {
-			t.Fatalf("%+v", snap)
-		}
-	})
+func TestVanish_H1_AnAnswerThatWasReadIsAGrant(test *testing.T) {
+	t := townOfSockets(test)
+	t.take("k", "holder")
+	p := t.call(1, "k", "stays")
+	t.await("k", window, "queued", queueOf(1))
+	t.release("k", "holder")
+	if status, text := p.answer(); status != 201 {
+		t.Fatalf("%d %s", status, text)
+	}
+	p.Close() // as curl does
+	time.Sleep(100 * time.Millisecond)
+	if snap := t.look("k"); !heldBy("stays")(snap) {
+		t.Fatalf("%+v", snap)
+	}
 }
 
 // A client whose connection broke asks again by another connection, perhaps at another service.
 // The first request must not give back a lease that the second has reported to the client.
-func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(t *testing.T) {
-	towns(t, func(t *town) {
-		for i := range 24 {
-			key := fmt.Sprint("k", i)
-			t.take(key, "holder")
-			first := t.call(0, key, "w")
-			t.await(key, window, "queued", queueOf(1))
-			second := t.call(i%2, key, "w")
-			died := make(chan struct{})
-			go func() {
-				defer close(died)
-				time.Sleep(time.Duration(i%8) * 300 * time.Microsecond)
-				first.die()
-			}()
-			if i%4 < 2 {
-				<-died
-			}
-			t.release(key, "holder")
-			if status, text := second.answer(); status != 201 && status != 200 {
-				t.Fatalf("round %d: %d %s", i, status, text)
-			}
+func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(test *testing.T) {
+	t := townOfSockets(test)
+	for i := range 24 {
+		key := fmt.Sprint("k", i)
+		t.take(key, "holder")
+		first := t.call(0, key, "w")
+		t.await(key, window, "queued", queueOf(1))
+		second := t.call(i%2, key, "w")
+		died := make(chan struct{})
+		go func() {
+			defer close(died)
+			time.Sleep(time.Duration(i%8) * 300 * time.Microsecond)
+			first.die()
+		}()
+		if i%4 < 2 {
 			<-died
-			time.Sleep(5 * time.Millisecond)
-			if snap := t.look(key); !heldBy("w")(snap) {
-				t.Fatalf("round %d: the reported lease is gone: %+v", i, snap)
-			}
-			t.release(key, "w")
 		}
-	})
+		t.release(key, "holder")
+		if status, text := second.answer(); status != 201 && status != 200 {
+			t.Fatalf("round %d: %d %s", i, status, text)
+		}
+		<-died
+		time.Sleep(5 * time.Millisecond)
+		if snap := t.look(key); !heldBy("w")(snap) {
+			t.Fatalf("round %d: the reported lease is gone: %+v", i, snap)
+		}
+		t.release(key, "w")
+	}
 }
 
 // TestLook_OfAClientThatHasGoneIsNotAnswered: the state of the store is unknown then, and a proxy

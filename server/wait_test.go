@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -64,7 +65,7 @@ func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-done
-	url := "http://" + listen(t, store.Join()) + "/v1/locks/k"
+	url := listen(t, store.Join()) + "/v1/locks/k"
 	answer(t, "POST", url, body, 200, &three)
 	if one.Again || !two.Again || !three.Again || one.Token == 0 || one.Token != two.Token || one.Token != three.Token {
 		t.Errorf("%+v, %+v, %+v", one, two, three)
@@ -81,7 +82,7 @@ func TestLease_H3_ALateRepetitionOfAReleasedLeaseTakesNothing(t *testing.T) {
 	towns(t, func(t *town) {
 		t.take("k", "a")
 		t.release("k", "a")
-		for service := range t.addr {
+		for service := range t.base {
 			for _, body := range []string{`{"leaseId":"a"}`, `{"leaseId":"a","waitMs":1000}`, `{"leaseId":"a","ticketMs":1000}`} {
 				var p grant
 				answer(t.T, "POST", t.url(service, "/v1/locks/k"), body, 410, &p)
@@ -94,7 +95,7 @@ func TestLease_H3_ALateRepetitionOfAReleasedLeaseTakesNothing(t *testing.T) {
 			t.Errorf("left: %+v", snap)
 		}
 		// The release itself may be repeated, also at another service.
-		for service := range t.addr {
+		for service := range t.base {
 			if status, text := ask(t.T, "DELETE", t.url(service, "/v1/locks/k/leases/a"), ""); status != 204 {
 				t.Errorf("%d %s", status, text)
 			}
@@ -221,25 +222,27 @@ func (d deaf) Watch(func(driver.Hint)) (driver.Subscription, error) {
 }
 
 func TestWait_EndsAlsoWhenEveryHintIsLost(t *testing.T) {
-	store := memdriver.New()
-	town := &town{t, store, [2]string{listen(t, deaf{store.Join()}), listen(t, deaf{store.Join()})}}
-	town.take("k", "holder")
-	first, second := town.call(0, "k", "a"), town.call(1, "k", "b")
-	town.await("k", window, "queued", queueOf(2))
-	town.release("k", "holder")
-	served := make(chan string, 2)
-	for id, p := range map[string]*phone{"a": first, "b": second} {
-		go func() {
-			if status, text := p.answer(); status == 201 {
-				town.release("k", id)
-			} else {
-				t.Errorf("%s: %d %s", id, status, text)
-			}
-			served <- id
-		}()
-	}
-	<-served
-	<-served
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		town := &town{t, store, [2]string{listenInMemory(t, deaf{store.Join()}), listenInMemory(t, deaf{store.Join()})}}
+		town.take("k", "holder")
+		first, second := town.call(0, "k", "a"), town.call(1, "k", "b")
+		town.await("k", window, "queued", queueOf(2))
+		town.release("k", "holder")
+		served := make(chan string, 2)
+		for id, p := range map[string]*phone{"a": first, "b": second} {
+			go func() {
+				if status, text := p.answer(); status == 201 {
+					town.release("k", id)
+				} else {
+					t.Errorf("%s: %d %s", id, status, text)
+				}
+				served <- id
+			}()
+		}
+		<-served
+		<-served
+	})
 }
 
 // blind is a store that keeps no queue and has no hints.
@@ -269,23 +272,25 @@ func (b blind) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error
 func (b blind) Close() error { return b.store.Close() }
 
 func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
-	store := memdriver.New()
-	asked := make(chan struct{}, 1)
-	base := "http://" + listen(t, blind{store.Join(), asked})
-	var g grant
-	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":60000}`, 201, &g)
-	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20}`, 409, &g)
-	<-asked
-	go func() {
-		<-asked // b waits, and the service gets no hint of the release
-		if reply, err := store.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
-			t.Errorf("%+v, %v", reply, err)
-		}
-	}()
-	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20000}`, 201, &g)
-	answer(t, "GET", base+"/v1/locks/k", "", 501, &g)
-	answer(t, "GET", base+"/v1/locks", "", 501, &g)
-	answer(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"x"}`, 501, &g)
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		asked := make(chan struct{}, 1)
+		base := listenInMemory(t, blind{store.Join(), asked})
+		var g grant
+		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":60000}`, 201, &g)
+		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20}`, 409, &g)
+		<-asked
+		go func() {
+			<-asked // b waits, and the service gets no hint of the release
+			if reply, err := store.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
+				t.Errorf("%+v, %v", reply, err)
+			}
+		}()
+		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":20000}`, 201, &g)
+		answer(t, "GET", base+"/v1/locks/k", "", 501, &g)
+		answer(t, "GET", base+"/v1/locks", "", 501, &g)
+		answer(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"x"}`, 501, &g)
+	})
 }
 
 // silent is a store that does not answer until still is closed.
@@ -305,19 +310,20 @@ func (s silent) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 }
 
 func TestWait_AnUnknownOutcomeIsSaidAndARepetitionFindsTheLease(t *testing.T) {
-	t.Parallel()
-	store := silent{memdriver.New(), make(chan struct{})}
-	base := "http://" + listen(t, store, server.WithStoreTimeout(time.Second))
-	var g grant
-	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 504, &g)
-	if !strings.HasSuffix(g.Type, "#unknown") {
-		t.Errorf("%+v", g)
-	}
-	close(store.still)
-	answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 200, &g)
-	if g.Token == 0 {
-		t.Errorf("%+v", g)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		store := silent{memdriver.New(), make(chan struct{})}
+		base := listenInMemory(t, store, server.WithStoreTimeout(time.Second))
+		var g grant
+		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 504, &g)
+		if !strings.HasSuffix(g.Type, "#unknown") {
+			t.Errorf("%+v", g)
+		}
+		close(store.still)
+		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 200, &g)
+		if g.Token == 0 {
+			t.Errorf("%+v", g)
+		}
+	})
 }
 
 // TestDrain_H7_WaitersAreSentOnAndNothingIsLost: renewals are answered until the shutdown,
@@ -335,7 +341,7 @@ func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l, nil) }()
-	town := &town{t, store, [2]string{l.Addr().String(), listen(t, store.Join())}}
+	town := &town{t, store, [2]string{"http://" + l.Addr().String(), listen(t, store.Join())}}
 	town.take("k", "holder")
 	keeps := town.call(0, "k", "keeps")
 	town.await("k", window, "queued", queueOf(1))

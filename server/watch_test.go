@@ -120,12 +120,15 @@ type radio struct {
 	cancel context.CancelFunc
 }
 
-func tune(t *testing.T, url string) *radio {
+func tune(t *testing.T, url string, header ...string) *radio {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -141,25 +144,39 @@ func tune(t *testing.T, url string) *radio {
 	return &radio{t, bufio.NewScanner(res.Body), cancel}
 }
 
-// hear decodes the data of the next event of a name into the value.
-func (r *radio) hear(name string, into any) {
+// next returns the next event.
+func (r *radio) next() (id, name, data string) {
 	r.t.Helper()
-	timeout := time.AfterFunc(20*time.Second, r.cancel)
+	timeout := time.AfterFunc(time.Minute, r.cancel)
 	defer timeout.Stop()
-	event := ""
 	for r.lines.Scan() {
 		field, value, _ := strings.Cut(r.lines.Text(), ": ")
 		switch {
+		case field == "id":
+			id = value
 		case field == "event":
-			event = value
-		case field == "data" && event == name:
-			if err := json.Unmarshal([]byte(value), into); err != nil {
-				r.t.Fatalf("%s: %v", value, err)
+			name = value
+		case field == "data":
+			data = value
+		case field == "" && data != "":
+			return id, name, data
+		}
+	}
+	r.t.Fatalf("no event: %v", r.lines.Err())
+	return "", "", ""
+}
+
+// hear decodes the data of the next event of a name into the value.
+func (r *radio) hear(name string, into any) {
+	r.t.Helper()
+	for {
+		if _, got, data := r.next(); got == name {
+			if err := json.Unmarshal([]byte(data), into); err != nil {
+				r.t.Fatalf("%s: %v", data, err)
 			}
 			return
 		}
 	}
-	r.t.Fatalf("no event %s: %v", name, r.lines.Err())
 }
 
 // A client that cannot hold many requests open waits for many locks by one

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
 )
@@ -22,9 +21,8 @@ import (
 // office is a service, in virtual time, whose rights the test changes.
 type office struct {
 	*testing.T
-	file   *auth.File
-	path   string
-	client *http.Client
+	file       *auth.File
+	path, base string
 }
 
 // offices runs play with a service that has roles.
@@ -32,20 +30,8 @@ func offices(t *testing.T, play func(t *office)) {
 	t.Helper()
 	file, path := openAuth(t, roles())
 	synctest.Test(t, func(t *testing.T) {
-		s, err := server.New(memdriver.New(), server.WithAuthenticator(file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, h := pipenet.Listen(), &http.Server{Handler: recorded(s)}
-		go func() { _ = h.Serve(l) }()
-		client := &http.Client{Transport: &http.Transport{DialContext: l.Dial, DisableKeepAlives: true}}
-		play(&office{t, file, path, client})
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		_, base := serve(t, memdriver.New(), server.WithAuthenticator(file))
+		play(&office{t, file, path, base})
 	})
 }
 
@@ -63,7 +49,7 @@ func (t *office) become(text string) {
 // send sends a request and returns the answer. The caller reads and closes its body.
 func (t *office) send(who, method, path, body string, header ...string) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, "http://service"+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, t.base+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +57,7 @@ func (t *office) send(who, method, path, body string, header ...string) *http.Re
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
-	res, err := t.client.Do(req)
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,17 +67,15 @@ func (t *office) send(who, method, path, body string, header ...string) *http.Re
 // ask sends a request and returns the whole answer.
 func (t *office) ask(who, method, path, body string, header ...string) (status int, tag, text string) {
 	t.Helper()
-	res := t.send(who, method, path, body, header...)
-	text = read(t.T, res)
-	return res.StatusCode, res.Header.Get("ETag"), text
+	got := speak(t.T, who, method, t.base+path, body, header...)
+	return got.status, got.header.Get("ETag"), got.body
 }
 
 // admin sends a request as the administrator.
 func (t *office) admin(want int, path, body string) {
 	t.Helper()
-	res := t.send("admin", "POST", path, body)
-	if text := read(t.T, res); res.StatusCode != want {
-		t.Fatalf("%s: %d %s", path, res.StatusCode, text)
+	if got := speak(t.T, "admin", "POST", t.base+path, body); got.status != want {
+		t.Fatalf("%s: %d %s", path, got.status, got.body)
 	}
 	synctest.Wait()
 }
@@ -251,23 +235,16 @@ func TestRights_AWaitForAChangeIsAnsweredByTheNewRights(t *testing.T) {
 	}{"token": {without("token"), 401}, "right": {without("right"), 403}, "none lost": {roles(), 200}} {
 		t.Run(what, func(t *testing.T) {
 			offices(t, func(t *office) {
-				res := t.send("desk", "GET", "/v1/locks/orders%2F1", "")
-				read(t.T, res)
-				tag := res.Header.Get("ETag")
-				type told struct {
-					status int
-					text   string
-				}
-				answers := make(chan told, 1)
+				_, tag, _ := t.ask("desk", "GET", "/v1/locks/orders%2F1", "")
+				answers := make(chan exchange, 1)
 				go func() {
-					res := t.send("desk", "GET", "/v1/locks/orders%2F1", "", "If-None-Match", tag, "Prefer", "wait=30")
-					answers <- told{res.StatusCode, read(t.T, res)}
+					answers <- speak(t.T, "desk", "GET", t.base+"/v1/locks/orders%2F1", "", "If-None-Match", tag, "Prefer", "wait=30")
 				}()
 				synctest.Wait()
 				t.become(row.roster)
 				t.take("orders/1")
-				if got := <-answers; got.status != row.status || strings.Contains(got.text, "shopkeeper") != (row.status == 200) {
-					t.Errorf("%d %s", got.status, got.text)
+				if got := <-answers; got.status != row.status || strings.Contains(got.body, "shopkeeper") != (row.status == 200) {
+					t.Errorf("%d %s", got.status, got.body)
 				}
 			})
 		})

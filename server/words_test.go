@@ -70,7 +70,7 @@ func (queueless) Supports(req driver.Request) error {
 }
 
 func TestAcquire_HR_E5_WhoInsistsOnTheOrderIsRefusedWhereThereIsNone(t *testing.T) {
-	_, base := serve(t, queueless{memdriver.New()})
+	base := listen(t, queueless{memdriver.New()})
 	d, err := httpdriver.Open(base)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestAcquire_HR_E5_WhoInsistsOnTheOrderIsRefusedWhereThereIsNone(t *testing.
 }
 
 func TestRenew_HR_C9_OneThatWasReleasedIsToldSo(t *testing.T) {
-	_, base := serve(t, memdriver.New())
+	base := listen(t, memdriver.New())
 	lock := base + "/v1/locks/k"
 	ask(t, "POST", lock, `{"leaseId":"a"}`)
 	ask(t, "DELETE", lock+"/leases/a", "")
