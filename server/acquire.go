@@ -87,8 +87,10 @@ func (a *acquireCall) gone(r *http.Request) bool {
 
 // answer sends the store's answer to the client.
 func (a *acquireCall) answer(w *answer, r *http.Request) error {
-	a.s.watchers.nudge(a.req.Key)
-	a.s.trail.acquired(a.x, &a.req, &a.got.Reply, time.Now())
+	a.s.publish(&event{
+		verb: acquiring, x: a.x, req: &a.req, got: a.got.Reply,
+		ref: [1]driver.Ref{{Key: a.req.Key, ID: a.req.ID, TTL: a.req.TTL, TicketTTL: a.req.TicketTTL}},
+	})
 	l := leaseOf(a.x, a.req.Key, a.req.ID, a.got.Reply)
 	l.Repeated = a.repeated
 	switch a.got.State {

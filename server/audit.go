@@ -85,28 +85,33 @@ func (s *Server) newTrail() *trail {
 	return &trail{log: audit.New(s.cfg.audit, failed), all: make(map[leaseKey]*followed)}
 }
 
-// ask notes that a request is about to ask the store about a lease, and whether it may end the
-// lease. The caller passes the result to renewed, released or broken, and then to answered.
-func (t *trail) ask(key, id string, may ending) *followed {
+// ask notes that a request other than an acquire is about to ask the store about a lease, and
+// sets the entry of the lease in e. The caller calls answered when the request has ended.
+func (t *trail) ask(e *event, now time.Time) {
 	if t == nil {
-		return nil
+		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := leaseKey{key, id}
+	of := leaseKey{e.ref[0].Key, e.ref[0].ID}
 	f := t.all[of]
 	if f == nil {
-		f = &followed{line: audit.Line{Key: key, Lease: id}}
+		f = &followed{line: audit.Line{Key: of.key, Lease: of.id}}
 		t.all[of] = f
 	}
 	f.asked++
-	under := &f.ending
-	under.released, under.broken = cmp.Or(under.released, may.released), cmp.Or(under.broken, may.broken)
-	return f
+	switch under := &f.ending; e.verb {
+	case releasing:
+		under.released = cmp.Or(under.released, now)
+	case breaking:
+		under.broken = cmp.Or(under.broken, now)
+	}
+	e.about = f
 }
 
 // answered notes the end of a request.
-func (t *trail) answered(f *followed) {
+func (t *trail) answered(e *event) {
+	f := e.about
 	if f == nil {
 		return
 	}
@@ -125,20 +130,39 @@ func (t *trail) answered(f *followed) {
 	}
 }
 
-// acquired notes the answer to an acquire.
-func (t *trail) acquired(x *Exchange, req *driver.Request, got *driver.Reply, now time.Time) {
-	if t == nil || got.State != driver.Granted && got.State != driver.Queued {
+// note follows a lease by the answer to a request.
+func (t *trail) note(e *event, now time.Time) {
+	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f := t.all[leaseKey{req.Key, req.ID}]
+	f := e.about
 	if f == nil {
-		f = new(followed)
+		if f = t.all[leaseKey{e.ref[0].Key, e.ref[0].ID}]; f == nil {
+			f = new(followed)
+		}
 	}
-	if !f.kept {
-		f.since, f.began, f.line = time.Time{}, x.Started, audit.Line{
-			Key: req.Key, Mode: "exclusive", Lease: req.ID, Owner: req.Owner, Client: x.Client(),
+	switch state := e.got.State; {
+	case f.ended:
+	case state == driver.Granted, state == driver.Queued && (f.kept || e.verb == acquiring):
+		t.lasts(f, e, now)
+	case state == driver.Left:
+		t.drop(f)
+	case state == driver.Released && e.verb == breaking:
+		t.end(f, "broken", e.x.Client(), e.reason, f.ending.broken)
+	case state == driver.Released:
+		t.end(f, "released", "", "", f.ending.released)
+	case state == driver.Gone && (e.verb == renewing || e.verb == releasing):
+		t.gone(f, &e.got, now)
+	}
+}
+
+// lasts notes a grant, a renewal, or a place. The caller holds mu.
+func (t *trail) lasts(f *followed, e *event, now time.Time) {
+	if req := e.req; req != nil && !f.kept {
+		f.since, f.began, f.line = time.Time{}, e.x.Started, audit.Line{
+			Key: req.Key, Mode: "exclusive", Lease: req.ID, Owner: req.Owner, Client: e.x.Client(),
 		}
 		if req.Mode == driver.Shared {
 			f.line.Mode = "shared"
@@ -146,29 +170,24 @@ func (t *trail) acquired(x *Exchange, req *driver.Request, got *driver.Reply, no
 		if req.Limit > 0 {
 			f.line.Limit, f.line.Weight = req.Limit, max(req.Weight, 1)
 		}
-		if got.State == driver.Granted && got.Replayed { // the grant was written by another replica, or before a restart
-			f.since = now
-		}
 	}
-	if got.State == driver.Queued {
-		f.until = now.Add(req.TicketTTL)
-	} else {
-		t.holds(f, got.Token, req.TTL, now)
-	}
+	known := !f.kept && (e.verb == renewing || e.got.Replayed) // another replica wrote the grant, or this one before a restart
 	t.keep(f)
-}
-
-// holds notes a grant or a renewal. The caller holds mu.
-func (t *trail) holds(f *followed, token int64, ttl time.Duration, now time.Time) {
-	f.until = now.Add(ttl)
-	f.line.Token = cmp.Or(token, f.line.Token)
-	if !f.since.IsZero() {
+	if e.got.State == driver.Queued {
+		f.until = now.Add(e.ref[0].TicketTTL)
 		return
 	}
-	f.since = now
-	line := f.line
-	line.Time, line.Event, line.Waited = now, audit.Granted, now.Sub(f.began).Milliseconds()
-	t.log.Write(&line)
+	f.until = now.Add(e.ref[0].TTL)
+	f.line.Token = cmp.Or(e.got.Token, f.line.Token)
+	switch {
+	case known:
+		f.since = now
+	case f.since.IsZero():
+		f.since = now
+		line := f.line
+		line.Time, line.Event, line.Waited = now, audit.Granted, now.Sub(f.began).Milliseconds()
+		t.log.Write(&line)
+	}
 }
 
 // keep follows a lease, if there are not too many. The caller holds mu.
@@ -189,62 +208,6 @@ func (t *trail) drop(f *followed) {
 		t.followed--
 	}
 	delete(t.all, leaseKey{f.line.Key, f.line.Lease})
-}
-
-// renewed notes the answer to a renewal.
-func (t *trail) renewed(f *followed, ref *driver.Ref, got *driver.Reply, now time.Time) {
-	if f == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case f.ended:
-	case got.State == driver.Granted:
-		if !f.kept { // the grant was written by another replica
-			f.since = now
-		}
-		t.holds(f, got.Token, ref.TTL, now)
-		t.keep(f)
-	case got.State == driver.Queued && f.kept:
-		f.until = now.Add(ref.TicketTTL)
-	case got.State == driver.Gone:
-		t.gone(f, got, now)
-	}
-}
-
-// released notes the answer to a release.
-func (t *trail) released(f *followed, got *driver.Reply, now time.Time) {
-	if f == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case f.ended:
-	case got.State == driver.Released:
-		t.end(f, "released", "", "", f.ending.released)
-	case got.State == driver.Left:
-		t.drop(f)
-	case got.State == driver.Gone:
-		t.gone(f, got, now)
-	}
-}
-
-// broken notes the answer to a break.
-func (t *trail) broken(f *followed, by, why string, state driver.State) {
-	if f == nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case f.ended:
-	case state == driver.Released:
-		t.end(f, "broken", by, why, f.ending.broken)
-	case state == driver.Left:
-		t.drop(f)
-	}
 }
 
 // gone ends a lease that the store no longer has. If the lease is not followed, its end has been

@@ -21,14 +21,14 @@ func TestStream_KeepsABoundedSizeOfEvents(t *testing.T) {
 	const n, large = 3000, 1 << 20
 	state := make(json.RawMessage, large)
 	for range n {
-		f.push(event{wire.EventLock, state})
+		f.push(message{wire.EventLock, state})
 	}
 	events, first := f.pull(0)
 	if len(events) != backlogBytes/large || int(first)+len(events) != n+1 {
 		t.Errorf("%d events from number %d on are kept", len(events), first)
 	}
-	f.push(event{wire.EventLock, json.RawMessage(make([]byte, 2*backlogBytes))})
-	f.push(event{wire.EventReady, nil})
+	f.push(message{wire.EventLock, json.RawMessage(make([]byte, 2*backlogBytes))})
+	f.push(message{wire.EventReady, nil})
 	if events, first = f.pull(n + 1); len(events) != 1 || events[0].name != wire.EventReady || first != n+2 {
 		t.Errorf("after a state that is too large: %d events from number %d on", len(events), first)
 	}

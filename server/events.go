@@ -124,7 +124,7 @@ func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) 
 		case <-look.C:
 			if now := l.f.address(); now != address {
 				address = now
-				l.f.push(event{wire.EventReady, nil})
+				l.f.push(message{wire.EventReady, nil})
 			}
 		case <-beat.C:
 			if err = l.may(); err == nil {
@@ -157,7 +157,7 @@ func (l *listening) may() error {
 func (l *listening) send() error {
 	events, first := l.f.pull(l.next)
 	if first > l.next && l.next > 0 { // some were dropped: after ready the client asks about all its locks
-		events = append([]event{{wire.EventReady, nil}}, events...)
+		events = append([]message{{wire.EventReady, nil}}, events...)
 		first--
 	}
 	var b bytes.Buffer

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -148,20 +147,17 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	if ref, err = s.renewal(ref, &b); err != nil {
 		return err
 	}
-	one := renewing{ref: [1]driver.Ref{ref}, about: s.trail.ask(ref.Key, ref.ID, ending{})}
-	defer s.trail.answered(one.about)
 	sent := clock.Now()
-	ctx := s.timeouts.begin(r.Context(), time.Now())
-	s.verbs.Renew(ctx, one.ref[:], one.answer)
-	if one.err != nil {
-		s.metrics.renewed(nil, one.err)
-		return one.err
+	e := &event{verb: renewing, ref: [1]driver.Ref{ref}}
+	err = s.ask(r, e, func(ctx context.Context) {
+		s.verbs.Renew(ctx, e.ref[:], e.answer)
+		s.tellRelease(ctx, e)
+	})
+	if err != nil {
+		return err
 	}
-	s.keepPlace(&ref, &one.got)
-	s.tellRelease(ctx, &ref, &one.got)
-	s.noteRenewal(one.about, &ref, &one.got)
-	l := renewed(&w.x, &ref, one.got, sent)
-	switch one.got.State {
+	l := renewed(&w.x, e, sent)
+	switch e.got.State {
 	case driver.Granted:
 		reply(w, http.StatusOK, &l)
 	case driver.Queued:
@@ -173,49 +169,25 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	return nil
 }
 
-// noteRenewal counts a renewal that the store answered, and writes its end to the audit log.
-func (s *Server) noteRenewal(about *followed, ref *driver.Ref, got *driver.Reply) {
-	s.metrics.renewed(got, nil)
-	s.trail.renewed(about, ref, got, time.Now())
-}
-
-// keepPlace counts a place for as long as the store keeps it.
-func (s *Server) keepPlace(ref *driver.Ref, got *driver.Reply) {
-	of := leaseKey{ref.Key, ref.ID}
-	if got.State == driver.Queued {
-		s.places.keep(of, ref.TicketTTL)
-	} else {
-		s.places.end(of)
-	}
-}
-
 // tellRelease finds out whether a lease that is gone was released. It sends an acquire with a
 // token so high that no store grants it: a store looks for a released id before it compares
 // tokens.
-func (s *Server) tellRelease(ctx context.Context, ref *driver.Ref, got *driver.Reply) {
+func (s *Server) tellRelease(ctx context.Context, e *event) {
+	ref, got := &e.ref[0], &e.got
 	req := driver.Request{Key: ref.Key, ID: ref.ID, TTL: ref.TTL, SingleUseID: true, MinToken: 1<<53 - 1}
-	if got.State != driver.Gone || got.Broken || driver.Supports(s.store, req) != nil {
+	if e.err != nil || got.State != driver.Gone || got.Broken || driver.Supports(s.store, req) != nil {
 		return
 	}
 	before, err := s.verbs.Acquire(ctx, req)
 	got.Replayed = err == nil && before.State == driver.Gone && before.Replayed
 }
 
-// renewing is one renewal: the reference that the store gets, and its answer.
-type renewing struct {
-	ref   [1]driver.Ref
-	got   driver.Reply
-	err   error
-	about *followed
-}
-
-func (o *renewing) answer(_ int, got driver.Reply, err error) { o.got, o.err = got, err }
-
 // renewed returns the JSON of the answer to a renewal that was sent at sent. That is a time of
 // the clock of leases, since the machine may have been suspended in between.
-func renewed(x *Exchange, ref *driver.Ref, got driver.Reply, sent time.Time) wire.Lease {
-	l := leaseOf(x, ref.Key, ref.ID, got)
-	switch got.State {
+func renewed(x *Exchange, e *event, sent time.Time) wire.Lease {
+	ref := &e.ref[0]
+	l := leaseOf(x, ref.Key, ref.ID, e.got)
+	switch e.got.State {
 	case driver.Granted:
 		l.TTL = wire.MillisOf(ref.TTL)
 		l.Remaining = wire.Floor(max(ref.TTL-clock.Now().Sub(sent), 0))
@@ -244,66 +216,65 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 		refs, index = append(refs, ref), append(index, i)
 	}
 	sent := clock.Now()
-	ctx := s.timeouts.begin(r.Context(), time.Now())
-	all := make([]renewing, len(refs))
+	now := time.Now()
+	ctx := s.timeouts.begin(r.Context(), now)
+	all := make([]event, len(refs))
 	for i := range all {
-		all[i].about = s.trail.ask(refs[i].Key, refs[i].ID, ending{})
+		all[i].verb, all[i].ref[0] = renewing, refs[i]
+		s.trail.ask(&all[i], now)
 	}
 	defer func() {
 		for i := range all {
-			s.trail.answered(all[i].about)
+			s.trail.answered(&all[i])
 		}
 	}()
 	s.verbs.Renew(ctx, refs, func(i int, got driver.Reply, err error) { all[i].answer(i, got, err) })
-	var gone []renewing
+	var gone []event
 	for i, at := range index {
-		one := &all[i]
-		if one.err != nil {
-			s.metrics.renewed(nil, one.err)
-			out.Leases[at] = failed(&b.Leases[at], one.err)
-			continue
-		}
-		s.keepPlace(&refs[i], &one.got)
-		if one.got.State == driver.Gone {
-			gone = append(gone, renewing{[1]driver.Ref{refs[i]}, one.got, nil, s.trail.ask(refs[i].Key, refs[i].ID, ending{})})
+		e := &all[i]
+		if e.err != nil {
+			out.Leases[at] = failed(&b.Leases[at], e.err)
 		} else {
-			s.noteRenewal(one.about, &refs[i], &one.got)
+			out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, e, sent)}
 		}
-		out.Leases[at] = wire.Renewal{Lease: renewed(&w.x, &refs[i], one.got, sent)}
+		if e.err == nil && e.got.State == driver.Gone {
+			gone = append(gone, *e)
+			e.about = nil // until it is known why
+		} else {
+			s.publish(e)
+		}
 	}
 	reply(w, http.StatusOK, &out)
-	s.noteGone(r.Context(), gone)
+	if len(gone) > 0 {
+		s.publishGone(r.Context(), gone)
+	}
 	return nil
 }
 
 // goneAtOnce bounds how many gone leases of one batch the store is asked about at a time.
 const goneAtOnce = 8
 
-// noteGone counts the leases of a batch that are gone, and writes their ends to the audit log.
-// It works in the background, because it has to find out which of them were released.
-func (s *Server) noteGone(ctx context.Context, gone []renewing) {
-	if len(gone) == 0 {
-		return
+// publishGone publishes that leases of a batch are gone. It works in the background, because it
+// has to find out which of them were released.
+func (s *Server) publishGone(ctx context.Context, gone []event) {
+	ctx = s.timeouts.begin(ctx, time.Now())
+	next := make(chan *event, len(gone))
+	for i := range gone {
+		next <- &gone[i]
 	}
+	close(next)
 	look := func() {
-		ctx := s.timeouts.begin(ctx, time.Now())
-		slots := make(chan struct{}, goneAtOnce)
-		var looks sync.WaitGroup
-		for i := range gone {
-			slots <- struct{}{}
-			looks.Go(func() {
-				defer func() { <-slots }()
-				one := &gone[i]
-				defer s.trail.answered(one.about)
-				s.tellRelease(ctx, &one.ref[0], &one.got)
-				s.noteRenewal(one.about, &one.ref[0], &one.got)
-			})
+		for e := range next {
+			s.tellRelease(ctx, e)
+			s.publish(e)
+			s.trail.answered(e)
 		}
-		looks.Wait()
 	}
-	if !s.start(look) { // the service has ended
-		for i := range gone {
-			s.trail.answered(gone[i].about)
+	for range min(len(gone), goneAtOnce) {
+		if !s.start(look) { // the service has ended
+			for e := range next {
+				s.trail.answered(e)
+			}
 		}
 	}
 }
@@ -347,18 +318,12 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	}
 	ref.KeepClosed, ref.RejectIDFor, ref.SingleUseID, ref.Visit = b.Keep.Duration(), forbid.Duration(), true, b.Visit
 	ref.Uncontended = s.contention.isAbsent(ref.Key)
-	now := time.Now()
-	about := s.trail.ask(ref.Key, ref.ID, ending{released: now})
-	defer s.trail.answered(about)
-	// A client that disconnects after it has asked for the release has released.
-	got, err := s.verbs.Release(s.timeouts.begin(r.Context(), now), ref)
-	if err != nil {
+	e := event{verb: releasing, ref: [1]driver.Ref{ref}}
+	if err := s.ask(r, &e, func(ctx context.Context) { e.got, e.err = s.verbs.Release(ctx, ref) }); err != nil {
 		return err
 	}
-	s.watchers.nudge(ref.Key)
-	s.places.end(leaseKey{ref.Key, ref.ID})
-	s.trail.released(about, &got, time.Now())
-	l := leaseOf(&w.x, ref.Key, ref.ID, got)
+	got := &e.got
+	l := leaseOf(&w.x, ref.Key, ref.ID, e.got)
 	switch {
 	case got.State == driver.Gone && !got.Replayed: // a release may be repeated
 		return lost(&l)
@@ -403,21 +368,14 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	if !ok {
 		return api.NewProblem(Unsupported, "the store cannot end a lease by force")
 	}
-	now := time.Now()
-	about := s.trail.ask(name, b.LeaseID, ending{broken: now})
-	defer s.trail.answered(about)
-	got, err := store.Break(s.timeouts.begin(r.Context(), now), name, b.LeaseID, b.Reason)
-	if err != nil {
+	e := event{verb: breaking, x: &w.x, ref: [1]driver.Ref{{Key: name, ID: b.LeaseID}}, reason: b.Reason}
+	if err := s.ask(r, &e, func(ctx context.Context) { e.got, e.err = store.Break(ctx, name, b.LeaseID, b.Reason) }); err != nil {
 		return err
 	}
-	s.watchers.nudge(name)
-	if got.State == driver.Gone {
+	if e.got.State == driver.Gone {
 		return api.NewProblem(NotHeld, "there is no lease %s", b.LeaseID)
 	}
-	// A break is logged, because a person decided it.
-	s.cfg.log.Warn("broken by force", "name", name, "lease", b.LeaseID, "client", w.x.Client(), "reason", b.Reason, "trace", w.x.Trace)
-	s.trail.broken(about, w.x.Client(), b.Reason, got.State)
-	l := leaseOf(&w.x, name, b.LeaseID, got)
+	l := leaseOf(&w.x, name, b.LeaseID, e.got)
 	reply(w, http.StatusOK, &l)
 	return nil
 }

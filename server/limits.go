@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
@@ -126,12 +127,17 @@ func (p *places) enter(client string, of leaseKey, life time.Duration) error {
 	return nil
 }
 
-// keep prolongs a place that is counted.
-func (p *places) keep(of leaseKey, life time.Duration) {
+// follow prolongs a place that is counted, or counts it down, by the answer to a request.
+func (p *places) follow(ref *driver.Ref, state driver.State) {
+	of := leaseKey{ref.Key, ref.ID}
+	if state != driver.Queued {
+		p.end(of)
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if at := p.all[of]; at != nil {
-		at.timer.Reset(life)
+		at.timer.Reset(ref.TicketTTL)
 	}
 }
 

@@ -92,11 +92,11 @@ func (m *metrics) beginAtZero(routes []Route) {
 }
 
 // renewed counts the answer to one renewal.
-func (m *metrics) renewed(got *driver.Reply, err error) {
-	cause := ""
+func (m *metrics) renewed(e *event) {
+	cause, got := "", &e.got
 	switch {
-	case err != nil:
-		cause = api.ProblemOf(err).Cause.Name
+	case e.err != nil:
+		cause = api.ProblemOf(e.err).Cause.Name
 	case got.State == driver.Gone && got.Broken:
 		cause = Broken.Name
 	case got.State == driver.Gone && got.Replayed:

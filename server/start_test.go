@@ -189,6 +189,10 @@ func TestQuota_HR_E9_APlaceCountsAsARequestThatWaits(t *testing.T) {
 	if status, text := take("c"); status != 202 {
 		t.Errorf("after one has left: %d %s", status, text)
 	}
+	ask(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"stuck"}`)
+	if status, text := take("d"); status != 202 {
+		t.Errorf("after one was broken: %d %s", status, text)
+	}
 }
 
 // The place of a long poll that has ended, or was cut, is kept as well.

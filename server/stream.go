@@ -41,7 +41,7 @@ type stream struct {
 	more     chan struct{} // holds a token when there are events to send
 
 	mu    sync.Mutex
-	log   []event
+	log   []message
 	bytes int    // of the states of locks in log
 	first uint64 // the number of the first event in log, from 1
 
@@ -50,14 +50,14 @@ type stream struct {
 	timer *time.Timer   // ends the stream; nil while a connection has it
 }
 
-// event is one server-sent event.
-type event struct {
+// message is one server-sent event.
+type message struct {
 	name string
 	data any
 }
 
 // size returns the size of the event for backlogBytes.
-func (e event) size() int {
+func (e message) size() int {
 	text, _ := e.data.(json.RawMessage)
 	return len(text)
 }
@@ -69,7 +69,7 @@ func (s *Server) newStream(x *Exchange, of string, names []string) (_ *stream, e
 	if f.leave, err = s.admit(x, names...); err != nil {
 		return nil, err
 	}
-	f.push(event{wire.EventReady, nil})
+	f.push(message{wire.EventReady, nil})
 	if watcher, ok := driver.As[driver.Watcher](s.store); ok {
 		f.sub, err = watcher.Watch(f.hint)
 	}
@@ -87,16 +87,16 @@ func (s *Server) newStream(x *Exchange, of string, names []string) (_ *stream, e
 
 func (f *stream) hint(h driver.Hint) {
 	if h.Kind == driver.HintResync { // ready has the same meaning
-		f.push(event{wire.EventReady, nil})
+		f.push(message{wire.EventReady, nil})
 		return
 	}
-	f.push(event{wire.HintName(h.Kind), wire.HintOf(h)})
+	f.push(message{wire.HintName(h.Kind), wire.HintOf(h)})
 }
 
 // isFor reports whether a client may receive the event. The store announces a break to all
 // streams; only clients that may take or read the lock receive it. It compares the rights when
 // the event is sent, since they may have changed after it was stored.
-func (e event) isFor(x *Exchange) bool {
+func (e message) isFor(x *Exchange) bool {
 	h, ok := e.data.(wire.Hint)
 	return !ok || e.name != wire.EventBroken || x.may(auth.Acquire, h.Key) || x.may(auth.Read, h.Key)
 }
@@ -109,7 +109,7 @@ func (f *stream) follow(ctx context.Context, s *Server, name string) {
 		now, next := o.last()
 		if now.etag != "" && now.err == nil {
 			if text, err := json.Marshal(wire.LockOf(now.Snapshot)); err == nil { // every state can be encoded
-				f.push(event{wire.EventLock, json.RawMessage(text)})
+				f.push(message{wire.EventLock, json.RawMessage(text)})
 			}
 		}
 		select {
@@ -121,7 +121,7 @@ func (f *stream) follow(ctx context.Context, s *Server, name string) {
 }
 
 // push adds an event to the stream. It does not wait for the client.
-func (f *stream) push(e event) {
+func (f *stream) push(e message) {
 	f.mu.Lock()
 	f.bytes += e.size()
 	for len(f.log) == backlog || len(f.log) > 0 && f.bytes > backlogBytes {
@@ -136,7 +136,7 @@ func (f *stream) push(e event) {
 func (f *stream) drop(n int) {
 	for i := range n {
 		f.bytes -= f.log[i].size()
-		f.log[i] = event{} // the array outlives it
+		f.log[i] = message{} // the array outlives it
 	}
 	f.log, f.first = f.log[n:], f.first+uint64(n)
 }
@@ -151,12 +151,12 @@ func (f *stream) wake() {
 
 // pull returns the events from number next on, or from the first that is still stored, and the
 // number of the first event that it returns.
-func (f *stream) pull(next uint64) (events []event, first uint64) {
+func (f *stream) pull(next uint64) (events []message, first uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if most := int(max(next, f.first+replay) - f.first - replay); most > 0 {
 		f.drop(min(most, len(f.log)))
-		f.log = append([]event(nil), f.log...)
+		f.log = append([]message(nil), f.log...)
 	}
 	first = max(next, f.first)
 	if at := first - f.first; at < uint64(len(f.log)) {
