@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
@@ -226,8 +227,8 @@ func (s *Server) refuseOver(w *answer) {
 // whole time, or up to a sixteenth less. A store that is punctual needs no timer, since it reads
 // the deadline of the context.
 type timeouts struct {
-	each time.Duration
-	told bool // the store is punctual
+	each     time.Duration
+	punctual bool // the store observes deadlines by itself
 
 	mu     sync.Mutex
 	last   context.Context
@@ -238,8 +239,8 @@ type timeouts struct {
 // begin returns a context with the values of ctx, whose time counts from now. It does not end if
 // the client goes, since a call of the store is not cancelled for that.
 func (t *timeouts) begin(ctx context.Context, now time.Time) context.Context {
-	if t.told {
-		return &told{context.WithoutCancel(ctx), now.Add(t.each)}
+	if t.punctual {
+		return session.WithDeadline(context.WithoutCancel(ctx), now.Add(t.each))
 	}
 	return bound{t.shared(now), ctx}
 }
@@ -278,13 +279,3 @@ func (b bound) Value(key any) any {
 	}
 	return b.values.Value(key)
 }
-
-// told is the context of a call of a store that observes the deadline by itself. It is never
-// done.
-type told struct {
-	context.Context // without an end
-	deadline        time.Time
-}
-
-// Deadline implements [context.Context].
-func (c *told) Deadline() (time.Time, bool) { return c.deadline, true }

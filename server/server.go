@@ -107,8 +107,8 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.places = places{quota: s.quota, all: make(map[leaseKey]*place)}
 	_, punctual := store.(driver.DeadlineAware)
 	s.contention = newContention()
-	s.timeouts = &timeouts{each: s.cfg.storeTimeout, told: punctual}
-	s.tries = &timeouts{each: timing.Try(1, s.cfg.storeTimeout), told: punctual}
+	s.timeouts = &timeouts{each: s.cfg.storeTimeout, punctual: punctual}
+	s.tries = &timeouts{each: timing.Try(1, s.cfg.storeTimeout), punctual: punctual}
 	s.metrics = newMetrics(s.quota)
 	s.probe = newProbe(store, s.cfg.storeTimeout)
 	s.table = api.NewTable(routes(s.cfg.page))

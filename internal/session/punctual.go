@@ -35,10 +35,16 @@ func (s *Session) bound(ctx context.Context, d time.Duration) (context.Context, 
 	if !p.told {
 		return context.WithDeadline(ctx, deadline)
 	}
-	return &punctual{ctx, deadline}, nothing
+	return WithDeadline(ctx, deadline), nothing
 }
 
 func nothing() {}
+
+// WithDeadline returns a context with a Deadline but without a timer, for a driver that observes
+// the Deadline.
+func WithDeadline(ctx context.Context, deadline time.Time) context.Context {
+	return &punctual{ctx, deadline}
+}
 
 // punctual is a context with a Deadline but without a timer.
 type punctual struct {
