@@ -161,10 +161,8 @@ func (t *trail) note(e *event, now time.Time) {
 // lasts notes a grant, a renewal, or a place. The caller holds mu.
 func (t *trail) lasts(f *followed, e *event, now time.Time) {
 	if req := e.req; req != nil && !f.kept {
-		f.since, f.began, f.line = time.Time{}, e.x.Started, audit.Line{
-			Key: req.Key, Mode: "exclusive", Lease: req.ID, Owner: req.Owner, Client: e.x.Client(),
-		}
-		if req.Mode == driver.Shared {
+		f.since, f.began, f.line = time.Time{}, e.x.Started, audit.Line{Key: req.Key, Lease: req.ID, Owner: req.Owner, Client: e.x.Client()}
+		if f.line.Mode = "exclusive"; req.Mode == driver.Shared {
 			f.line.Mode = "shared"
 		}
 		if req.Limit > 0 {
@@ -243,23 +241,10 @@ func (t *trail) end(f *followed, reason, by, detail string, at time.Time) {
 	t.log.Write(&line)
 }
 
-// follow ends leases whose time is up, until the service is over.
-func (t *trail) follow(over <-chan struct{}) {
-	beat := time.NewTicker(expireEvery)
-	defer beat.Stop()
-	for {
-		select {
-		case <-over:
-			return
-		case <-beat.C:
-			t.expire(time.Now())
-		}
-	}
-}
-
 // expire writes the ends of leases whose time is up. It leaves out leases with a request under
 // way, whose answer has the exact reason.
-func (t *trail) expire(now time.Time) {
+func (t *trail) expire() {
+	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, f := range t.all {

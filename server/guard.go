@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/leasehold-go/leasehold/server/auth"
 )
@@ -44,20 +43,11 @@ func (s *Server) guard(x *Exchange, r *http.Request, lost context.CancelFunc) (d
 	}
 }
 
-// runGuards compares rights until the service is over.
-func (s *Server) runGuards() {
-	beat := time.NewTicker(heartbeatEvery)
-	defer beat.Stop()
-	for {
-		select {
-		case <-s.over:
-			return
-		case <-beat.C:
-		}
-		for _, g := range s.guards.now() {
-			if p, err := s.authenticated(g.r, g.name); err != nil || !p.May(g.verb, g.lock) {
-				g.lost()
-			}
+// compareRights ends the waits of principals that have lost their rights.
+func (s *Server) compareRights() {
+	for _, g := range s.guards.now() {
+		if p, err := s.authenticated(g.r, g.name); err != nil || !p.May(g.verb, g.lock) {
+			g.lost()
 		}
 	}
 }

@@ -121,10 +121,10 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.guards.all = make(map[*guard]struct{})
 	s.openSession()
 	if s.cfg.auth != nil {
-		s.start(s.runGuards)
+		s.every(heartbeatEvery, s.compareRights)
 	}
 	if s.trail = s.newTrail(); s.trail != nil {
-		s.start(func() { s.trail.follow(s.over) })
+		s.every(expireEvery, s.trail.expire)
 	}
 	if s.cfg.page != PageOff {
 		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log, s.start)
@@ -159,6 +159,22 @@ func (s *Server) start(f func()) bool {
 		f()
 	}()
 	return true
+}
+
+// every calls f periodically, until the service is over.
+func (s *Server) every(period time.Duration, f func()) {
+	s.start(func() {
+		beat := time.NewTicker(period)
+		defer beat.Stop()
+		for {
+			select {
+			case <-beat.C:
+				f()
+			case <-s.over:
+				return
+			}
+		}
+	})
 }
 
 // newOperations makes the runner of operations. They have the same store timeout as other
