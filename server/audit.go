@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"sync"
 	"time"
@@ -20,13 +19,7 @@ import (
 // A lease that has not been renewed through this service for its TTL has "expired" there,
 // though another replica may have kept it.
 func WithAuditLog(w io.Writer) Option {
-	return func(c *config) error {
-		if w == nil {
-			return fmt.Errorf("nil audit log: %w", driver.ErrInvalid)
-		}
-		c.audit = w
-		return nil
-	}
+	return given("audit log", w != nil, func(c *config) { c.audit = w })
 }
 
 // Bounds of the trail.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -74,60 +75,30 @@ func defaults() config {
 
 // WithLogger sets the logger for events that an operator must see. Default: no log.
 func WithLogger(log *slog.Logger) Option {
-	return func(c *config) error {
-		if log == nil {
-			return fmt.Errorf("nil logger: %w", driver.ErrInvalid)
-		}
-		c.log = log
-		return nil
-	}
+	return given("logger", log != nil, func(c *config) { c.log = log })
 }
 
 // WithAuthenticator sets the authenticator of clients. Default: no authentication, and every
 // client has all rights.
 func WithAuthenticator(a auth.Authenticator) Option {
-	return func(c *config) error {
-		if a == nil {
-			return fmt.Errorf("nil authenticator: %w", driver.ErrInvalid)
-		}
-		c.auth = a
-		return nil
-	}
+	return given("authenticator", a != nil, func(c *config) { c.auth = a })
 }
 
 // WithObserver adds an observer, which is called at the end of every request. It may be given
 // several times.
 func WithObserver(o Observer) Option {
-	return func(c *config) error {
-		if o == nil {
-			return fmt.Errorf("nil observer: %w", driver.ErrInvalid)
-		}
-		c.observers = append(c.observers, o)
-		return nil
-	}
+	return given("observer", o != nil, func(c *config) { c.observers = append(c.observers, o) })
 }
 
 // WithTracer sets the tracer, which makes spans. Default: no spans.
 func WithTracer(t Tracer) Option {
-	return func(c *config) error {
-		if t == nil {
-			return fmt.Errorf("nil tracer: %w", driver.ErrInvalid)
-		}
-		c.tracer = t
-		return nil
-	}
+	return given("tracer", t != nil, func(c *config) { c.tracer = t })
 }
 
 // WithMaxBody bounds the bodies of requests, in bytes. Default 64 KiB; 1 KiB to
 // 64 MiB.
 func WithMaxBody(n int64) Option {
-	return func(c *config) error {
-		if n < 1<<10 || n > 64<<20 {
-			return fmt.Errorf("maximum body %d is not between 1 KiB and 64 MiB: %w", n, driver.ErrInvalid)
-		}
-		c.maxBody = n
-		return nil
-	}
+	return bounded("maximum body", n, 1<<10, 64<<20, func(c *config) { c.maxBody = n })
 }
 
 // WithMaxTTL bounds the time to live that clients may ask for, and the lock delay, which
@@ -156,13 +127,10 @@ func WithStoreTimeout(d time.Duration) Option {
 // 1 to 1 000 000.
 func WithMaxWaiters(perClient, perKey int) Option {
 	return func(c *config) error {
-		for _, n := range []int{perClient, perKey} {
-			if n < 1 || n > 1_000_000 {
-				return fmt.Errorf("maximum of %d waiters is not between 1 and 1000000: %w", n, driver.ErrInvalid)
-			}
-		}
-		c.perClient, c.perKey = perClient, perKey
-		return nil
+		return check.First(
+			bounded("maximum of waiters", perClient, 1, 1_000_000, func(c *config) { c.perClient = perClient })(c),
+			bounded("maximum of waiters", perKey, 1, 1_000_000, func(c *config) { c.perKey = perKey })(c),
+		)
 	}
 }
 
@@ -170,13 +138,7 @@ func WithMaxWaiters(perClient, perKey int) Option {
 // are answered with 503, so that a probe notices, and further ones closed. Default: nine tenths
 // of the descriptors that the process may have; 1 to 1<<30.
 func WithMaxConnections(n int) Option {
-	return func(c *config) error {
-		if n < 1 || n > 1<<30 {
-			return fmt.Errorf("maximum of %d connections is not between 1 and 1<<30: %w", n, driver.ErrInvalid)
-		}
-		c.maxConnections = n
-		return nil
-	}
+	return bounded("maximum of connections", n, 1, 1<<30, func(c *config) { c.maxConnections = n })
 }
 
 // mostConnections returns the default of WithMaxConnections, which leaves some descriptors for
@@ -225,31 +187,31 @@ func WithOperationWait(d time.Duration) Option {
 // WithMaxOperations bounds how many operations run, or wait to, at a time.
 // Default 1000; 1 to 1 000 000.
 func WithMaxOperations(n int) Option {
-	return func(c *config) error {
-		if n < 1 || n > 1_000_000 {
-			return fmt.Errorf("maximum of operations %d is not between 1 and 1000000: %w", n, driver.ErrInvalid)
-		}
-		c.maxOperations = n
-		return nil
-	}
+	return bounded("maximum of operations", n, 1, 1_000_000, func(c *config) { c.maxOperations = n })
 }
 
 // WithQuorum sets the store of operations of the pattern redlock, which Close closes. Default:
 // the service's own store.
 func WithQuorum(d driver.Driver) Option {
+	return given("quorum", d != nil, func(c *config) { c.quorum = d })
+}
+
+// given sets a value that must not be nil.
+func given(name string, is bool, set func(*config)) Option {
 	return func(c *config) error {
-		if d == nil {
-			return fmt.Errorf("nil quorum: %w", driver.ErrInvalid)
+		if !is {
+			return fmt.Errorf("nil %s: %w", name, driver.ErrInvalid)
 		}
-		c.quorum = d
+		set(c)
 		return nil
 	}
 }
 
-func bounded(name string, d, low, high time.Duration, set func(*config)) Option {
+// bounded sets a value between two bounds.
+func bounded[T cmp.Ordered](name string, v, low, high T, set func(*config)) Option {
 	return func(c *config) error {
-		if d < low || d > high {
-			return fmt.Errorf("%s %v is not between %v and %v: %w", name, d, low, high, driver.ErrInvalid)
+		if v < low || v > high {
+			return fmt.Errorf("%s %v is not between %v and %v: %w", name, v, low, high, driver.ErrInvalid)
 		}
 		set(c)
 		return nil
