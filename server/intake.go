@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,9 +23,8 @@ type intake struct {
 	mu        sync.Mutex
 	ended     bool
 	listeners []net.Listener
-	serving   sync.WaitGroup     // goroutines that accept
+	accepting int                // goroutines
 	silent    map[*conn]struct{} // connections without a request
-	waiting   []chan struct{}    // closed when none is silent any more
 }
 
 // serve runs accept, which serves the connections of l. After the end it closes l.
@@ -35,13 +36,12 @@ func (i *intake) serve(l net.Listener, accept func() error) error {
 		return http.ErrServerClosed
 	}
 	i.listeners = append(i.listeners, l)
-	i.serving.Add(1)
+	i.accepting++
 	i.mu.Unlock()
-	defer i.serving.Done()
 	err := accept()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.ended {
+	if i.accepting--; i.ended {
 		return http.ErrServerClosed
 	}
 	return err
@@ -62,18 +62,6 @@ func (i *intake) heard(c *conn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.silent, c)
-	i.tell()
-}
-
-// tell closes the channels of settled if no connection is silent. The caller holds mu.
-func (i *intake) tell() {
-	if len(i.silent) > 0 {
-		return
-	}
-	for _, settled := range i.waiting {
-		close(settled)
-	}
-	i.waiting = nil
 }
 
 // end closes the listeners, waits until every connection has had a request, for firstRequest at
@@ -93,36 +81,25 @@ func (i *intake) end(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, firstRequest)
 	defer cancel()
-	select {
-	case <-i.settled():
-	case <-ctx.Done():
-		for _, c := range i.rest() {
-			_ = c.Close()
-		}
+	for !i.settled() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	for _, c := range i.rest() {
+		_ = c.Close()
 	}
 	return errors.Join(errs...)
 }
 
-// settled returns a channel that is closed when no goroutine accepts any more, and no connection is
-// silent.
-func (i *intake) settled() <-chan struct{} {
-	settled := make(chan struct{})
-	go func() {
-		i.serving.Wait()
-		i.mu.Lock()
-		defer i.mu.Unlock()
-		i.waiting = append(i.waiting, settled)
-		i.tell()
-	}()
-	return settled
+// settled reports whether no goroutine accepts any more, and no connection is silent.
+func (i *intake) settled() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.accepting == 0 && len(i.silent) == 0
 }
 
 // rest returns the connections that are silent.
-func (i *intake) rest() (all []*conn) {
+func (i *intake) rest() []*conn {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for c := range i.silent {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Keys(i.silent))
 }
