@@ -18,10 +18,7 @@ const (
 	Break Verb = "break"
 )
 
-// Principal is an authenticated client. Principals that are equal share the rendered page, so
-// a principal whose rights have changed should not equal the old one: the page is then
-// rendered again. A principal with unchanged rights should equal the old one, because
-// rendering reads all locks.
+// Principal is an authenticated client.
 type Principal interface {
 	// Name is shown in logs, and as the owner of locks without an owner.
 	Name() string

@@ -97,8 +97,7 @@ func (anyCertificate) Authenticate(r *http.Request) (Principal, error) {
 	return certified(cmp.Or(oneline.Shorten(name), "client")), nil
 }
 
-// certified is a client with all rights. Clients of one name are equal, so that they
-// share the rendered page.
+// certified is the name of a client with all rights.
 type certified string
 
 func (c certified) Name() string { return string(c) }
