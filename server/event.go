@@ -22,7 +22,7 @@ const (
 // lease was granted, renewed, released, lost or broken, or waits.
 type event struct {
 	verb   verb
-	x      *Exchange
+	x      *Exchange // of an acquire or a break
 	ref    [1]driver.Ref
 	req    *driver.Request // of an acquire
 	reason string          // of a break
