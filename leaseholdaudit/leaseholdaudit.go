@@ -14,6 +14,8 @@ package leaseholdaudit
 import (
 	"context"
 	"io"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -70,23 +72,50 @@ func about(event string, lock *leasehold.LockInfo, id string) *audit.Line {
 }
 
 // File is a file that is appended to, for [New]. It is safe for concurrent use.
-type File struct{ file *audit.File }
+type File struct {
+	name string
+
+	mu   sync.Mutex
+	file *os.File
+}
 
 // Open opens a file to append to. It is made if it is not there, for its user and group.
 func Open(name string) (*File, error) {
-	file, err := audit.Open(name)
+	file, err := appendTo(name)
 	if err != nil {
 		return nil, err
 	}
-	return &File{file}, nil
+	return &File{name: name, file: file}, nil
+}
+
+func appendTo(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
 }
 
 // Write appends to the file.
-func (f *File) Write(p []byte) (int, error) { return f.file.Write(p) }
+func (f *File) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file.Write(p)
+}
 
 // Reopen opens the file again by its name, after log rotation has renamed it. If it fails, the
 // old file stays open.
-func (f *File) Reopen() error { return f.file.Reopen() }
+func (f *File) Reopen() error {
+	next, err := appendTo(f.name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	before := f.file
+	f.file = next
+	f.mu.Unlock()
+	return before.Close()
+}
 
 // Close closes the file.
-func (f *File) Close() error { return f.file.Close() }
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file.Close()
+}

@@ -4,7 +4,6 @@ package audit
 import (
 	"encoding/json"
 	"io"
-	"os"
 	"sync"
 	"time"
 )
@@ -79,69 +78,4 @@ func (l *Log) Write(line *Line) {
 	}
 	l.failing = err != nil
 	l.failed(err)
-}
-
-// File is a file that lines are appended to. It is safe for concurrent use.
-type File struct {
-	name string
-
-	mu   sync.Mutex
-	file *os.File
-}
-
-// Open opens a file, which only its user and group may read, and makes it if it is not there.
-func Open(name string) (*File, error) {
-	file, err := appendTo(name)
-	if err != nil {
-		return nil, err
-	}
-	return &File{name: name, file: file}, nil
-}
-
-func appendTo(name string) (*os.File, error) {
-	return os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
-}
-
-// Write appends to the file.
-func (f *File) Write(p []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.file.Write(p)
-}
-
-// Reopen opens the file again by its name, after it was renamed. If it fails, the old file stays
-// open.
-func (f *File) Reopen() error {
-	next, err := appendTo(f.name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	before := f.file
-	f.file = next
-	f.mu.Unlock()
-	return before.Close()
-}
-
-// Close closes the file.
-func (f *File) Close() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.file.Close()
-}
-
-// Appender appends to a file that it opens for each line: it may be renamed at any time.
-type Appender string
-
-// Write appends to the file.
-func (a Appender) Write(p []byte) (int, error) {
-	file, err := appendTo(string(a))
-	if err != nil {
-		return 0, err
-	}
-	n, err := file.Write(p)
-	if bad := file.Close(); err == nil {
-		err = bad
-	}
-	return n, err
 }

@@ -1,10 +1,11 @@
 package cli
 
 import (
+	"cmp"
+
 	"github.com/spf13/cobra"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/audit"
 	"github.com/leasehold-go/leasehold/leaseholdaudit"
 )
 
@@ -21,7 +22,7 @@ func (a *auditLog) check() error {
 	if a.file == "" {
 		return nil
 	}
-	file, err := audit.Open(a.file)
+	file, err := leaseholdaudit.Open(a.file)
 	if err != nil {
 		return usage("--audit-log: %w", err)
 	}
@@ -34,5 +35,18 @@ func (a *auditLog) options(failed func(error)) []leasehold.Option {
 	if a.file == "" {
 		return nil
 	}
-	return []leasehold.Option{leasehold.WithObserver(leaseholdaudit.New(audit.Appender(a.file), failed))}
+	return []leasehold.Option{leasehold.WithObserver(leaseholdaudit.New(appender(a.file), failed))}
+}
+
+// appender appends to a file that it opens for each line: it may be renamed at any time.
+type appender string
+
+// Write appends to the file.
+func (a appender) Write(p []byte) (int, error) {
+	file, err := leaseholdaudit.Open(string(a))
+	if err != nil {
+		return 0, err
+	}
+	n, err := file.Write(p)
+	return n, cmp.Or(err, file.Close())
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/leasehold-go/leasehold/internal/audit"
+	"github.com/leasehold-go/leasehold/leaseholdaudit"
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
@@ -54,7 +54,7 @@ func TestServe_AHangupWithOneBadFileChangesNothing(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, "logs"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			if all.audit, err = audit.Open(filepath.Join(dir, "logs", "log")); err != nil {
+			if all.audit, err = leaseholdaudit.Open(filepath.Join(dir, "logs", "log")); err != nil {
 				t.Fatal(err)
 			}
 			defer all.audit.Close()

@@ -19,8 +19,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/audit"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/leaseholdaudit"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/leasehold-go/leasehold/server"
@@ -151,7 +151,7 @@ func (f *serveFlags) page() (server.PageMode, error) {
 type files struct {
 	auth  *auth.File
 	tls   *auth.TLS
-	audit *audit.File
+	audit *leaseholdaudit.File
 }
 
 // reload reads all files, and enforces them only if all are valid: the message that the old
@@ -313,7 +313,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 	defer sent()
 	opts = append(append(append(opts, f.limits.options()...), operation...), tracing...)
 	if f.auditLog != "" {
-		if all.audit, err = audit.Open(f.auditLog); err != nil {
+		if all.audit, err = leaseholdaudit.Open(f.auditLog); err != nil {
 			return usage("--audit-log: %w", err)
 		}
 		defer all.audit.Close() // after the service has ended
