@@ -11,40 +11,37 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/doctor"
 )
 
 // Check implements [driver.Checker]. It needs no more rights than locks do.
 func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
-	c := &checkup{cfg: d.table.cfg, report: new(driver.Report)}
+	c := &checkup{cfg: d.table.cfg}
 	ctx, cancel := context.WithTimeout(ctx, d.table.cfg.timeout)
 	defer cancel()
 	conn, err := d.table.pool.take(ctx, ordinary)
 	if err != nil {
-		return *c.report, unavailable(explain(connectError(ctx, err), c.cfg))
+		return c.Report, unavailable(explain(connectError(ctx, err), c.cfg))
 	}
 	defer func() { d.table.pool.give(conn, nil) }()
-	if err := c.server(ctx, conn); err != nil {
-		return *c.report, unavailable(explain(err, c.cfg))
+	if err = c.server(ctx, conn); err == nil {
+		err = c.table(ctx, conn)
 	}
-	if err := c.table(ctx, conn); err != nil {
-		return *c.report, unavailable(explain(err, c.cfg))
+	if err != nil {
+		return c.Report, unavailable(explain(err, c.cfg))
 	}
-	return *c.report, nil
+	return c.Report, nil
 }
 
 // checkup is one look at a store.
 type checkup struct {
-	cfg    options
-	report *driver.Report
+	doctor.Checkup
+	cfg options
 }
 
 // judge adds a finding that is good if ok.
 func (c *checkup) judge(ok bool, severity driver.Severity, check, good, what, why, remedy string) {
-	if ok {
-		c.report.Add(driver.Good, check, good, "", "")
-		return
-	}
-	c.report.Add(severity, check, what, why, remedy)
+	c.Judge(check, doctor.If(!ok, severity, what, why, remedy), doctor.Good(good))
 }
 
 // serverFacts are read in one statement, so that the clock is as near as can be.
@@ -65,7 +62,7 @@ func (c *checkup) server(ctx context.Context, conn *pgxpool.Conn) error {
 		return err
 	}
 	at := conn.Conn().Config()
-	c.report.Nodes = []driver.Node{{
+	c.Nodes = []driver.Node{{
 		Name: fmt.Sprintf("%s:%d", at.Host, at.Port), Server: fmt.Sprint(id, "/", started.UnixMicro()), Data: id,
 	}}
 	c.judge(number >= 140000, driver.Unsafe, "version", "PostgreSQL "+version,
@@ -91,15 +88,11 @@ func (c *checkup) server(ctx context.Context, conn *pgxpool.Conn) error {
 
 // replication reports which locks a failover may lose.
 func (c *checkup) replication(replicas int, standbys, commit string) {
-	switch {
-	case standbys != "" && commit != "off" && commit != "local":
-		c.report.Add(driver.Good, "replication", "a commit waits for "+standbys, "", "")
-	case replicas > 0:
-		c.report.Add(driver.Warning, "replication", fmt.Sprintf("%d replicas follow, and no commit waits for them", replicas),
-			"a failover forgets the last locks, and two may hold one", "set synchronous_standby_names, and synchronous_commit=on")
-	default:
-		c.report.Add(driver.Notice, "replication", "no replica follows", "while the server is away no lock can be had", "")
-	}
+	c.Judge("replication",
+		doctor.If(standbys != "" && commit != "off" && commit != "local", driver.Good, "a commit waits for "+standbys, "", ""),
+		doctor.If(replicas > 0, driver.Warning, fmt.Sprintf("%d replicas follow, and no commit waits for them", replicas),
+			"a failover forgets the last locks, and two may hold one", "set synchronous_standby_names, and synchronous_commit=on"),
+		doctor.If(true, driver.Notice, "no replica follows", "while the server is away no lock can be had", ""))
 }
 
 // clock compares the server's clock with ours, as far as the round trip lets it.
@@ -146,7 +139,7 @@ func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 		if c.cfg.create {
 			severity, remedy = driver.Notice, ""
 		}
-		c.report.Add(severity, "table", "there is no table "+c.cfg.name(), "it has to be created before a lock can be had", remedy)
+		c.Found(severity, "table", "there is no table "+c.cfg.name(), "it has to be created before a lock can be had", remedy)
 		return nil
 	}
 	if err != nil {

@@ -17,34 +17,33 @@ import (
 // back. An error means that the store could not be examined; it matches [driver.ErrUnavailable]
 // if the store did not answer.
 func Examine(ctx context.Context, d driver.Driver, ttl time.Duration) (driver.Report, error) {
-	var report driver.Report
+	e := &examination{d: d, ttl: ttl, key: "leasehold-doctor/" + rand.Text()}
 	checker, checked := driver.As[driver.Checker](d)
 	if checked {
 		var err error
-		if report, err = checker.Check(ctx); err != nil {
-			return report, err
+		if e.Report, err = checker.Check(ctx); err != nil {
+			return e.Report, err
 		}
 	}
-	e := &examination{d: d, ttl: ttl, report: &report, key: "leasehold-doctor/" + rand.Text()}
 	defer e.giveBack("a")
 	if err := e.take(ctx); err != nil {
 		if !checked {
-			return report, err
+			return e.Report, err
 		}
-		report.Add(driver.Unsafe, "lock", "a lock cannot be taken: "+err.Error(), "", "")
-		return report, nil
+		e.Found(driver.Unsafe, "lock", "a lock cannot be taken: "+err.Error(), "", "")
+		return e.Report, nil
 	}
 	e.renewals(ctx)
 	e.wakeUp(ctx)
-	return report, nil
+	return e.Report, nil
 }
 
 // examination is the use of one lock.
 type examination struct {
-	d      driver.Driver
-	ttl    time.Duration
-	report *driver.Report
-	key    string
+	Checkup
+	d   driver.Driver
+	ttl time.Duration
+	key string
 }
 
 func (e *examination) request(id string) driver.Request {
@@ -68,18 +67,14 @@ func (e *examination) take(ctx context.Context) error {
 		return err
 	}
 	again, err := e.d.Acquire(ctx, e.request("a"))
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case first.State != driver.Granted || again.State != driver.Granted || first.Token != again.Token:
-		e.report.Add(driver.Unsafe, "lock", "a request that was repeated was not recognised",
-			"an answer that is lost costs the lock", "take out what stands between and changes or caches requests")
-	case first.Token == 0:
-		e.report.Add(driver.Warning, "lock", "leases have no fencing tokens",
-			"a resource cannot refuse the writes of a holder that has lost its lease", "")
-	default:
-		e.report.Add(driver.Good, "lock", "can be taken, and comes with a fencing token", "", "")
 	}
+	e.Judge("lock",
+		If(first.State != driver.Granted || again.State != driver.Granted || first.Token != again.Token, driver.Unsafe, "a request that was repeated was not recognised",
+			"an answer that is lost costs the lock", "take out what stands between and changes or caches requests"),
+		If(first.Token == 0, driver.Warning, "leases have no fencing tokens", "a resource cannot refuse the writes of a holder that has lost its lease", ""),
+		Good("can be taken, and comes with a fencing token"))
 	return nil
 }
 
@@ -93,7 +88,7 @@ func (e *examination) renewals(ctx context.Context) {
 	for range samples {
 		start := time.Now()
 		if err := e.renew(ctx); err != nil {
-			e.report.Add(driver.Unsafe, "round trip", "a renewal failed: "+err.Error(), "leases cannot be kept", "")
+			e.Found(driver.Unsafe, "round trip", "a renewal failed: "+err.Error(), "leases cannot be kept", "")
 			return
 		}
 		took = append(took, time.Since(start))
@@ -102,14 +97,10 @@ func (e *examination) renewals(ctx context.Context) {
 	median, worst := took[len(took)/2], took[len(took)-1]
 	what := fmt.Sprintf("a renewal takes %v, %v at worst, and a lease lasts %v", round(median), round(worst), e.ttl)
 	const remedy = "take a longer TTL, or a store that is nearer or less busy"
-	switch {
-	case worst > e.ttl/3:
-		e.report.Add(driver.Unsafe, "round trip", what, "leases are over before they are renewed", remedy)
-	case worst > e.ttl/20:
-		e.report.Add(driver.Warning, "round trip", what, "a few slow renewals lose a lease", remedy)
-	default:
-		e.report.Add(driver.Good, "round trip", what, "", "")
-	}
+	e.Judge("round trip",
+		If(worst > e.ttl/3, driver.Unsafe, what, "leases are over before they are renewed", remedy),
+		If(worst > e.ttl/20, driver.Warning, what, "a few slow renewals lose a lease", remedy),
+		Good(what))
 }
 
 func (e *examination) renew(ctx context.Context) (err error) {
@@ -161,7 +152,7 @@ func (e *examination) wakeUp(ctx context.Context) {
 	e.giveBack("a")
 	select {
 	case <-hints:
-		e.report.Add(driver.Good, "wake-up", fmt.Sprintf("a waiter is woken %v after a release", round(time.Since(start))), "", "")
+		e.Judge("wake-up", Good(fmt.Sprintf("a waiter is woken %v after a release", round(time.Since(start)))))
 	case <-time.After(woken):
 		e.deaf("no wake-up arrived")
 	case <-ctx.Done():
@@ -182,7 +173,7 @@ func (e *examination) address(ctx context.Context, sub driver.Subscription) stri
 }
 
 func (e *examination) deaf(what string) {
-	e.report.Add(driver.Warning, "wake-up", what, "waiters ask twice a second instead",
+	e.Found(driver.Warning, "wake-up", what, "waiters ask twice a second instead",
 		"on Redis, give the user +@pubsub and &prefix*; on PostgreSQL behind a pooler, name the server with listen=; by HTTP, let no proxy buffer /v1/events; "+
 			"in a directory, raise the limit of file notifications")
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
@@ -16,62 +17,39 @@ type Store struct {
 
 // Independent compares the servers behind stores, pair by pair. Two stores that share a server
 // fail together.
-func Independent(stores []Store) (findings []driver.Finding) {
+func Independent(stores []Store) []driver.Finding {
+	var c Checkup
 	for i, a := range stores {
 		for _, b := range stores[i+1:] {
-			if f, found := common(a, b); found {
-				findings = append(findings, f)
-			}
+			c.Findings = append(c.Findings, common(a, b)...)
 		}
 	}
 	for _, s := range stores {
-		if len(stores) > 1 && !slices.ContainsFunc(s.Nodes, func(n driver.Node) bool { return n.Server != "" }) {
-			findings = append(findings, driver.Finding{
-				Severity: driver.Notice, Check: "independence", What: s.Name + " does not tell which server it is",
-				Why: "it may be another of the same",
-			})
-		}
+		known := slices.ContainsFunc(s.Nodes, func(n driver.Node) bool { return n.Server != "" })
+		c.Judge("independence", If(len(stores) > 1 && !known, driver.Notice, s.Name+" does not tell which server it is", "it may be another of the same", ""))
 	}
-	if len(findings) == 0 && len(stores) > 1 {
-		findings = append(findings, driver.Finding{
-			Severity: driver.Good, Check: "independence", What: fmt.Sprintf("the %d stores have no server in common", len(stores)),
-		})
+	if len(c.Findings) == 0 && len(stores) > 1 {
+		c.Judge("independence", Good(fmt.Sprintf("the %d stores have no server in common", len(stores))))
 	}
-	return findings
+	return c.Findings
 }
 
-// common returns the worst finding about two stores.
-func common(a, b Store) (worst driver.Finding, found bool) {
+// common returns the worst finding about two stores, if there is one.
+func common(a, b Store) []driver.Finding {
+	var c Checkup
 	for _, x := range a.Nodes {
 		for _, y := range b.Nodes {
-			if f, ok := shared(a.Name, b.Name, x, y); ok && (!found || f.Severity > worst.Severity) {
-				worst, found = f, true
-			}
+			c.Judge("independence",
+				If(x.Server != "" && x.Server == y.Server, driver.Unsafe, fmt.Sprintf("%s and %s are one and the same server", a.Name, b.Name),
+					"it has two votes", "name every server once"),
+				If(x.Data != "" && x.Data == y.Data, driver.Unsafe, fmt.Sprintf("%s and %s are copies of the same data", a.Name, b.Name),
+					"one forgets what the other has granted when they change places", "take servers that do not replicate one another"),
+				If(host(x.Name) != "" && host(x.Name) == host(y.Name), driver.Warning, fmt.Sprintf("%s and %s are on one machine, %s", a.Name, b.Name, host(x.Name)),
+					"they are lost together", "put them on machines, racks and power supplies of their own"))
 		}
 	}
-	return worst, found
-}
-
-func shared(a, b string, x, y driver.Node) (driver.Finding, bool) {
-	f := driver.Finding{Severity: driver.Unsafe, Check: "independence"}
-	switch {
-	case x.Server != "" && x.Server == y.Server:
-		f.What = fmt.Sprintf("%s and %s are one and the same server", a, b)
-		f.Why = "it has two votes"
-		f.Remedy = "name every server once"
-	case x.Data != "" && x.Data == y.Data:
-		f.What = fmt.Sprintf("%s and %s are copies of the same data", a, b)
-		f.Why = "one forgets what the other has granted when they change places"
-		f.Remedy = "take servers that do not replicate one another"
-	case host(x.Name) != "" && host(x.Name) == host(y.Name):
-		f.Severity = driver.Warning
-		f.What = fmt.Sprintf("%s and %s are on one machine, %s", a, b, host(x.Name))
-		f.Why = "they are lost together"
-		f.Remedy = "put them on machines, racks and power supplies of their own"
-	default:
-		return driver.Finding{}, false
-	}
-	return f, true
+	slices.SortStableFunc(c.Findings, func(f, g driver.Finding) int { return cmp.Compare(g.Severity, f.Severity) })
+	return c.Findings[:min(len(c.Findings), 1)]
 }
 
 func host(name string) string {

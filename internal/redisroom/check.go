@@ -10,52 +10,39 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/doctor"
 )
 
 // Check implements [driver.Checker]. It asks with INFO, CONFIG GET, CLUSTER INFO, TIME
 // and SCAN. A command that the user may not run is a finding.
 func (s *Store) Check(ctx context.Context) (driver.Report, error) {
-	var report driver.Report
 	nodes, err := s.main.Nodes(ctx)
 	if err != nil {
-		return report, classify(err)
+		return driver.Report{}, classify(err)
 	}
-	c := &checkup{store: s, report: &report, replicas: make(map[string]int)}
+	c := &checkup{store: s, replicas: make(map[string]int)}
 	for _, node := range nodes {
 		if err := c.node(ctx, node); err != nil {
-			return report, err
+			return c.Report, err
 		}
 	}
-	c.subject = ""
+	c.Subject = ""
 	if s.main.Cluster() {
 		c.cluster(ctx, nodes)
 	}
 	if addrs, primary := s.main.Sentinels(); primary != "" {
 		c.sentinels(ctx, addrs, primary)
 	}
-	return report, nil
+	return c.Report, nil
 }
 
 // checkup is one check of a store.
 type checkup struct {
-	store  *Store
-	report *driver.Report
-	// subject is the examined server, if there are several.
-	subject string
+	doctor.Checkup
+	store *Store
 	// replicas holds the number of replicas of each server that reported it.
 	replicas map[string]int
 }
-
-// add adds a finding. Inlined, its dozens of calls would make the binary larger.
-//
-//go:noinline
-func (c *checkup) add(severity driver.Severity, check, what, why, remedy string) {
-	c.report.Findings = append(c.report.Findings, driver.Finding{
-		Severity: severity, Check: check, Subject: c.subject, What: what, Why: why, Remedy: remedy,
-	})
-}
-
-func (c *checkup) good(check, what string) { c.add(driver.Good, check, what, "", "") }
 
 // ask sends a command to a server and returns the text of its answer.
 func (c *checkup) ask(ctx context.Context, node string, words ...string) (string, error) {
@@ -74,21 +61,21 @@ func (c *checkup) ask(ctx context.Context, node string, words ...string) (string
 // that is a finding.
 func (c *checkup) node(ctx context.Context, node string) error {
 	if c.store.main.Cluster() {
-		c.subject = node
+		c.Subject = node
 	}
 	text, err := c.ask(ctx, node, "INFO")
 	var reply ReplyError
 	switch {
 	case err != nil && isRight(err):
-		c.add(driver.Warning, "rights", "the user may not ask for INFO", "role, eviction and persistence are not known", "grant +info to look at them")
-	case err != nil && c.subject != "" && !errors.As(err, &reply):
-		c.add(driver.Unsafe, "reach", "does not answer: "+err.Error(), "its locks are unavailable", "bring it back, or have its slots moved")
+		c.Found(driver.Warning, "rights", "the user may not ask for INFO", "role, eviction and persistence are not known", "grant +info to look at them")
+	case err != nil && c.Subject != "" && !errors.As(err, &reply):
+		c.Found(driver.Unsafe, "reach", "does not answer: "+err.Error(), "its locks are unavailable", "bring it back, or have its slots moved")
 		return nil
 	case err != nil:
 		return err
 	}
 	info := parseInfo(text)
-	c.report.Nodes = append(c.report.Nodes, driver.Node{Name: c.name(ctx, node), Server: info["run_id"], Data: info["master_replid"]})
+	c.Nodes = append(c.Nodes, driver.Node{Name: c.name(ctx, node), Server: info["run_id"], Data: info["master_replid"]})
 	if text != "" {
 		c.version(info)
 		c.role(info)
@@ -128,11 +115,9 @@ func (c *checkup) version(info map[string]string) {
 	if v := info["valkey_version"]; v != "" {
 		name, version, least = "Valkey", v, "7.2"
 	}
-	if olderThan(version, least) {
-		c.add(driver.Unsafe, "version", name+" "+version, "the scripts need features of a later version", "take Redis 7.0, Valkey 7.2 or later")
-		return
-	}
-	c.good("version", name+" "+version)
+	c.Judge("version",
+		doctor.If(olderThan(version, least), driver.Unsafe, name+" "+version, "the scripts need features of a later version", "take Redis 7.0, Valkey 7.2 or later"),
+		doctor.Good(name+" "+version))
 }
 
 // olderThan compares versions of numbers and dots. A version that cannot be read is not
@@ -153,37 +138,26 @@ func olderThan(version, least string) bool {
 }
 
 func (c *checkup) role(info map[string]string) {
-	switch {
-	case info["role"] == "slave":
-		c.add(driver.Unsafe, "role", fmt.Sprintf("is a replica of %s:%s", info["master_host"], info["master_port"]),
-			"locks have to be kept where they are taken", "connect to the primary, or use a sentinel or cluster URL")
-	case info["loading"] == "1":
-		c.add(driver.Unsafe, "role", "loads its data", "no lock can be acquired until it has finished", "wait")
-	default:
-		c.good("role", "is a primary")
-	}
+	c.Judge("role",
+		doctor.If(info["role"] == "slave", driver.Unsafe, fmt.Sprintf("is a replica of %s:%s", info["master_host"], info["master_port"]),
+			"locks have to be kept where they are taken", "connect to the primary, or use a sentinel or cluster URL"),
+		doctor.If(info["loading"] == "1", driver.Unsafe, "loads its data", "no lock can be acquired until it has finished", "wait"),
+		doctor.Good("is a primary"))
 }
 
 func (c *checkup) eviction(info map[string]string) {
 	policy := info["maxmemory_policy"]
 	const remedy = "set maxmemory-policy to noeviction"
-	switch {
-	case policy == "":
-		c.add(driver.Warning, "eviction", "maxmemory-policy is not reported", "the server may throw away locks that are held", remedy)
-	case policy == "noeviction":
-		c.good("eviction", "maxmemory-policy is noeviction")
-	case info["maxmemory"] == "0":
-		c.add(driver.Warning, "eviction", "maxmemory-policy is "+policy+", without effect because maxmemory is not set",
-			"locks that are held are thrown away once it is", remedy)
-	default:
-		c.add(driver.Unsafe, "eviction", "maxmemory-policy is "+policy,
-			"the server throws away locks that are held when memory is short", remedy)
-	}
+	c.Judge("eviction",
+		doctor.If(policy == "", driver.Warning, "maxmemory-policy is not reported", "the server may throw away locks that are held", remedy),
+		doctor.If(policy != "noeviction" && info["maxmemory"] == "0", driver.Warning, "maxmemory-policy is "+policy+", without effect because maxmemory is not set",
+			"locks that are held are thrown away once it is", remedy),
+		doctor.If(policy != "noeviction", driver.Unsafe, "maxmemory-policy is "+policy, "the server throws away locks that are held when memory is short", remedy),
+		doctor.Good("maxmemory-policy is noeviction"))
 	used, _ := strconv.ParseFloat(info["used_memory"], 64)
-	if limit, _ := strconv.ParseFloat(info["maxmemory"], 64); limit > 0 && used > 0.9*limit {
-		c.add(driver.Warning, "memory", fmt.Sprintf("%.0f%% of maxmemory is used", 100*used/limit),
-			"locks are refused when it is full", "raise maxmemory")
-	}
+	limit, _ := strconv.ParseFloat(info["maxmemory"], 64)
+	c.Judge("memory", doctor.If(limit > 0 && used > 0.9*limit, driver.Warning, fmt.Sprintf("%.0f%% of maxmemory is used", 100*used/limit),
+		"locks are refused when it is full", "raise maxmemory"))
 }
 
 // persistence reports which data a restart of the server loses.
@@ -195,17 +169,12 @@ func (c *checkup) persistence(ctx context.Context, node string, info map[string]
 		}
 	}
 	const remedy = "set appendonly to yes and appendfsync to always, or keep a server down for the longest TTL before restarting it, or fence"
-	switch {
-	case info["aof_enabled"] == "1" && fsync == "always":
-		c.good("persistence", "every write is saved before it is answered")
-	case info["aof_enabled"] == "1":
-		c.add(driver.Notice, "persistence", "appendfsync is "+fsync, "a crash loses grants of the last second or more", remedy)
-	default:
-		c.add(driver.Warning, "persistence", "writes are not saved one by one", "a restart loses held locks", remedy)
-	}
-	if info["rdb_last_bgsave_status"] == "err" || info["aof_last_write_status"] == "err" {
-		c.add(driver.Warning, "persistence", "the last attempt to save failed", "the server may refuse writes", "see its log")
-	}
+	c.Judge("persistence",
+		doctor.If(info["aof_enabled"] != "1", driver.Warning, "writes are not saved one by one", "a restart loses held locks", remedy),
+		doctor.If(fsync != "always", driver.Notice, "appendfsync is "+fsync, "a crash loses grants of the last second or more", remedy),
+		doctor.Good("every write is saved before it is answered"))
+	c.Judge("persistence", doctor.If(info["rdb_last_bgsave_status"] == "err" || info["aof_last_write_status"] == "err", driver.Warning,
+		"the last attempt to save failed", "the server may refuse writes", "see its log"))
 }
 
 // Sampling of the server's clock.
@@ -228,23 +197,20 @@ func (c *checkup) clock(ctx context.Context, node string) {
 		server, err := c.time(ctx, node)
 		after := local()
 		if err != nil {
-			c.add(driver.Warning, "clock", "cannot be read: "+err.Error(), "tokens and times are made from it", "grant +time")
+			c.Found(driver.Warning, "clock", "cannot be read: "+err.Error(), "tokens and times are made from it", "grant +time")
 			return
 		}
 		low, high := server.Sub(after), server.Sub(before)
 		least, most, offset = min(least, high), max(most, low), (low+high)/2
 		time.Sleep(clockPause)
 	}
-	what := fmt.Sprintf("is within %v of this machine's", offset.Abs().Truncate(time.Millisecond)+time.Millisecond)
-	switch step := most - least; {
-	case step > maxStep:
-		c.add(driver.Warning, "clock", fmt.Sprintf("moved by %v within %v", step.Round(time.Millisecond), clockSamples*clockPause),
-			"leases are counted wrong by as much", "have the clocks of this machine and the server slewed, not stepped")
-	case offset.Abs() > maxOffset:
-		c.add(driver.Warning, "clock", fmt.Sprintf("is off this machine's by %v", offset.Round(time.Second)), "tokens may fall when another server with a right clock takes over", "set the clocks by NTP")
-	default:
-		c.good("clock", what+", and steady")
-	}
+	step := most - least
+	c.Judge("clock",
+		doctor.If(step > maxStep, driver.Warning, fmt.Sprintf("moved by %v within %v", step.Round(time.Millisecond), clockSamples*clockPause),
+			"leases are counted wrong by as much", "have the clocks of this machine and the server slewed, not stepped"),
+		doctor.If(offset.Abs() > maxOffset, driver.Warning, fmt.Sprintf("is off this machine's by %v", offset.Round(time.Second)),
+			"tokens may fall when another server with a right clock takes over", "set the clocks by NTP"),
+		doctor.Good(fmt.Sprintf("is within %v of this machine's, and steady", offset.Abs().Truncate(time.Millisecond)+time.Millisecond)))
 }
 
 func (c *checkup) time(ctx context.Context, node string) (time.Time, error) {

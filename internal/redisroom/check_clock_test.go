@@ -45,10 +45,9 @@ func TestCheck_ComparesTheServersClockWithOneThatNobodySets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				client := clockClient{read: func() time.Time { return time.Now().Add(row.clock(time.Since(start))) }}
-				var report driver.Report
-				c := &checkup{store: &Store{main: client, acks: newAcks(Acks{})}, report: &report}
+				c := &checkup{store: &Store{main: client, acks: newAcks(Acks{})}}
 				c.clock(t.Context(), "n")
-				found := report.About("clock")
+				found := c.About("clock")
 				if len(found) != 1 || found[0].Severity != row.severity || !strings.Contains(found[0].What, row.says) {
 					t.Errorf("%+v, want %v with %q", found, row.severity, row.says)
 				}

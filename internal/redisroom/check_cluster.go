@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/doctor"
 )
 
 // allSlots is cluster_slots_ok of a cluster that serves every slot.
@@ -24,7 +25,7 @@ func (c *checkup) cluster(ctx context.Context, nodes []string) {
 	for _, node := range nodes {
 		text, err := c.ask(ctx, node, "CLUSTER", "INFO")
 		if err != nil && isRight(err) {
-			c.add(driver.Notice, "cluster", "the user may not ask for CLUSTER INFO", "", "grant +cluster|info to look at it")
+			c.Found(driver.Notice, "cluster", "the user may not ask for CLUSTER INFO", "", "grant +cluster|info to look at it")
 			return
 		}
 		if err != nil {
@@ -46,10 +47,10 @@ func (c *checkup) bare(nodes []string) {
 	if len(without) == len(c.replicas) {
 		return // one finding covers all
 	}
-	for _, c.subject = range without {
-		c.add(driver.Warning, "replicas", "has none, but other primaries have", "if it is lost, no replica takes over the locks of its slots", "add a replica of it")
+	for _, c.Subject = range without {
+		c.Found(driver.Warning, "replicas", "has none, but other primaries have", "if it is lost, no replica takes over the locks of its slots", "add a replica of it")
 	}
-	c.subject = ""
+	c.Subject = ""
 }
 
 // moving finds slots that are moving from one node to another.
@@ -58,7 +59,7 @@ func (c *checkup) moving(ctx context.Context, nodes []string) {
 	for _, node := range nodes {
 		text, err := c.ask(ctx, node, "CLUSTER", "NODES")
 		if err != nil && isRight(err) {
-			c.add(driver.Notice, "slots", "the user may not ask for CLUSTER NODES", "a slot may be half moved", "grant +cluster|nodes to look at it")
+			c.Found(driver.Notice, "slots", "the user may not ask for CLUSTER NODES", "a slot may be half moved", "grant +cluster|nodes to look at it")
 			return
 		}
 		slots = append(slots, openSlots(strings.TrimPrefix(text, "txt:"))...)
@@ -71,7 +72,7 @@ func (c *checkup) moving(ctx context.Context, nodes []string) {
 	if len(slots) > 1 {
 		what = fmt.Sprintf("%d slots are being moved, such as %s", len(slots), slots[0])
 	}
-	c.add(driver.Warning, "slots", what, "a free lock of such a slot cannot be taken until the slot has arrived",
+	c.Found(driver.Warning, "slots", what, "a free lock of such a slot cannot be taken until the slot has arrived",
 		"finish the move, or end it with CLUSTER SETSLOT and STABLE")
 }
 
@@ -95,52 +96,38 @@ func openSlots(text string) (slots []string) {
 }
 
 func (c *checkup) state(info map[string]string, primaries int) {
-	switch {
-	case info["cluster_state"] != "ok":
-		c.add(driver.Unsafe, "cluster", "its state is "+info["cluster_state"], "locks are unavailable", "see CLUSTER INFO and CLUSTER NODES")
-	case info["cluster_slots_ok"] != allSlots:
-		c.add(driver.Unsafe, "cluster", info["cluster_slots_ok"]+" of "+allSlots+" slots are served",
-			"some locks are unavailable", "see CLUSTER NODES for the node that is missing")
-	default:
-		c.good("cluster", fmt.Sprintf("all slots are served, by %d primaries", primaries))
-	}
-	for _, replica := range c.report.About("replicas") {
-		if replica.Severity != driver.Good {
-			return // there are some
-		}
-	}
-	if len(c.report.About("replicas")) == 0 {
-		c.add(driver.Notice, "cluster", "no primary has a replica", "losing a primary makes the locks of its slots unavailable", "")
-	}
+	c.Judge("cluster",
+		doctor.If(info["cluster_state"] != "ok", driver.Unsafe, "its state is "+info["cluster_state"], "locks are unavailable", "see CLUSTER INFO and CLUSTER NODES"),
+		doctor.If(info["cluster_slots_ok"] != allSlots, driver.Unsafe, info["cluster_slots_ok"]+" of "+allSlots+" slots are served",
+			"some locks are unavailable", "see CLUSTER NODES for the node that is missing"),
+		doctor.Good(fmt.Sprintf("all slots are served, by %d primaries", primaries)))
+	c.Judge("cluster", doctor.If(len(c.About("replicas")) == 0, driver.Notice, "no primary has a replica", "losing a primary makes the locks of its slots unavailable", ""))
 }
 
 // sentinels checks the sentinels' reports on the primary and on each other.
 func (c *checkup) sentinels(ctx context.Context, addrs []string, primary string) {
-	answered, most := 0, 0
+	answered, most := false, 0
 	c.agreed(ctx, addrs, primary)
 	for _, addr := range addrs {
-		c.subject = addr
+		c.Subject = addr
 		reply, err := c.store.main.Ask(ctx, addr, "SENTINEL", "MASTER", primary)
 		if err != nil {
-			c.add(driver.Warning, "sentinel", "does not answer: "+classify(err).Error(), "one fewer can agree to a failover", "bring it back, or take it out of the URL")
+			c.Found(driver.Warning, "sentinel", "does not answer: "+classify(err).Error(), "one fewer can agree to a failover", "bring it back, or take it out of the URL")
 			continue
 		}
-		answered++
+		answered = true
 		others, _ := strconv.Atoi(field(reply, "num-other-sentinels"))
 		most = max(most, others+1)
-		if flags := field(reply, "flags"); flags != "master" {
-			c.add(driver.Warning, "sentinel", fmt.Sprintf("calls the primary %q", flags), "it is about to be replaced", "")
-		}
+		flags := field(reply, "flags")
+		c.Judge("sentinel", doctor.If(flags != "master", driver.Warning, fmt.Sprintf("calls the primary %q", flags), "it is about to be replaced", ""))
 		if _, err := c.ask(ctx, addr, "SENTINEL", "CKQUORUM", primary); err != nil {
-			c.add(driver.Warning, "sentinel", "finds no quorum: "+err.Error(), "no replica takes over if the primary is lost", "see SENTINEL CKQUORUM")
+			c.Found(driver.Warning, "sentinel", "finds no quorum: "+err.Error(), "no replica takes over if the primary is lost", "see SENTINEL CKQUORUM")
 		}
 	}
-	c.subject = ""
-	if answered > 0 && most < 3 {
-		c.add(driver.Warning, "sentinel", fmt.Sprintf("there are %d sentinels", most),
-			"with one of them lost no majority agrees to a failover", "run three, on machines of their own")
-	} else if answered > 0 {
-		c.good("sentinel", fmt.Sprintf("%d sentinels watch the primary", most))
+	if c.Subject = ""; answered {
+		c.Judge("sentinel",
+			doctor.If(most < 3, driver.Warning, fmt.Sprintf("there are %d sentinels", most), "with one of them lost no majority agrees to a failover", "run three, on machines of their own"),
+			doctor.Good(fmt.Sprintf("%d sentinels watch the primary", most)))
 	}
 }
 
@@ -164,7 +151,7 @@ func (c *checkup) agreed(ctx context.Context, addrs []string, primary string) {
 		all = append(all, addr)
 	}
 	slices.Sort(all)
-	c.add(driver.Unsafe, "sentinel", fmt.Sprintf("the sentinels name %d primaries: %s", len(all), strings.Join(all, ", ")),
+	c.Found(driver.Unsafe, "sentinel", fmt.Sprintf("the sentinels name %d primaries: %s", len(all), strings.Join(all, ", ")),
 		"each of them grants the same locks", "name the sentinels of one primary only, and give each primary a name of its own")
 }
 
@@ -220,7 +207,7 @@ func (c *checkup) lasting(ctx context.Context, node string) {
 			names, err = c.store.withoutExpiry(ctx, slices.DeleteFunc(names, c.store.foreign))
 		}
 		if err != nil {
-			c.add(driver.Notice, "keys", "cannot be listed: "+classify(err).Error(), "", "grant +@read to look at them")
+			c.Found(driver.Notice, "keys", "cannot be listed: "+classify(err).Error(), "", "grant +@read to look at them")
 			return
 		}
 		found = append(found, names...)
@@ -229,16 +216,14 @@ func (c *checkup) lasting(ctx context.Context, node string) {
 			break
 		}
 	}
-	if len(found) == 0 {
-		c.good("keys", "all have an expiry")
-		return
-	}
 	var some []string
 	for _, name := range found[:min(len(found), maxNamed)] {
 		some = append(some, strconv.Quote(name))
 	}
-	c.add(driver.Warning, "keys", fmt.Sprintf("%d have no expiry, such as %s", len(found), strings.Join(some, ", ")),
-		"their locks are never free again", "delete the unused keys; another program removed their expiry or uses the same prefix")
+	c.Judge("keys",
+		doctor.If(len(found) > 0, driver.Warning, fmt.Sprintf("%d have no expiry, such as %s", len(found), strings.Join(some, ", ")),
+			"their locks are never free again", "delete the unused keys; another program removed their expiry or uses the same prefix"),
+		doctor.Good("all have an expiry"))
 }
 
 // foreign reports whether a key may belong to another program, or is meant to have no

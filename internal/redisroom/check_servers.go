@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/doctor"
 )
 
 // visits is how many connections check that all lead to one server.
@@ -26,12 +27,10 @@ func (c *checkup) oneServer(ctx context.Context, info map[string]string) {
 			servers[parseInfo(text)["run_id"]] = true
 		}
 	}
-	if len(servers) > 1 {
-		c.add(driver.Unsafe, "server", fmt.Sprintf("connections lead to %d servers", len(servers)),
-			"each of them grants the same locks", "name one server, its primary, or take a cluster, sentinels or a quorum")
-		return
-	}
-	c.good("server", "every connection leads to the same one")
+	c.Judge("server",
+		doctor.If(len(servers) > 1, driver.Unsafe, fmt.Sprintf("connections lead to %d servers", len(servers)),
+			"each of them grants the same locks", "name one server, its primary, or take a cluster, sentinels or a quorum"),
+		doctor.Good("every connection leads to the same one"))
 }
 
 // follower is a replica as its primary sees it.
@@ -89,22 +88,17 @@ func (c *checkup) replication(ctx context.Context, node string, info map[string]
 	if want > 0 && connected > 0 {
 		heard = c.listenTo(ctx, node, connected)
 	}
-	switch {
-	case info["role"] == "slave":
-	case want > connected:
-		c.add(driver.Unsafe, "replicas", fmt.Sprintf("%d of %d replicas that have to acknowledge are connected", connected, want),
-			"no lock can be had", "connect replicas, or ask for fewer")
-	case want > heard:
-		c.add(driver.Unsafe, "replicas", fmt.Sprintf("%d of %d replicas that have to acknowledge do; the others are connected, and silent", heard, want),
-			"no lock can be had", "see why they hang, or ask for fewer")
-	case want == connected && want > 0:
-		c.good("replicas", fmt.Sprintf("all %d replicas acknowledge", connected))
-	case want > 0:
-		c.add(driver.Warning, "replicas", fmt.Sprintf("%d of %d replicas acknowledge", want, connected),
-			"a failover to another forgets the latest grants", fmt.Sprintf("ask for replicas=%d, or fence", connected))
-	case connected > 0:
-		c.add(driver.Warning, "replicas", fmt.Sprintf("%d copy the data, and nobody waits for them", connected),
-			"a failover forgets the latest grants", fmt.Sprintf("ask for replicas=%d, or fence, or take a quorum", connected))
+	if info["role"] != "slave" {
+		c.Judge("replicas",
+			doctor.If(want > connected, driver.Unsafe, fmt.Sprintf("%d of %d replicas that have to acknowledge are connected", connected, want),
+				"no lock can be had", "connect replicas, or ask for fewer"),
+			doctor.If(want > heard, driver.Unsafe, fmt.Sprintf("%d of %d replicas that have to acknowledge do; the others are connected, and silent", heard, want),
+				"no lock can be had", "see why they hang, or ask for fewer"),
+			doctor.If(want > 0 && want < connected, driver.Warning, fmt.Sprintf("%d of %d replicas acknowledge", want, connected),
+				"a failover to another forgets the latest grants", fmt.Sprintf("ask for replicas=%d, or fence", connected)),
+			doctor.If(want < connected, driver.Warning, fmt.Sprintf("%d copy the data, and nobody waits for them", connected),
+				"a failover forgets the latest grants", fmt.Sprintf("ask for replicas=%d, or fence, or take a quorum", connected)),
+			doctor.If(want > 0, driver.Good, fmt.Sprintf("all %d replicas acknowledge", connected), "", ""))
 	}
 	for _, r := range replicas {
 		if r.online {
@@ -138,17 +132,16 @@ func (c *checkup) listenTo(ctx context.Context, node string, connected int) (hea
 
 // promotable checks whether a replica would keep locks as the primary.
 func (c *checkup) promotable(ctx context.Context, addr string) {
-	defer func(subject string) { c.subject = subject }(c.subject)
-	c.subject = addr
+	defer func(subject string) { c.Subject = subject }(c.Subject)
+	c.Subject = addr
 	reply, err := c.store.main.Visit(ctx, addr, "INFO", "memory")
 	text, ok := reply.(string)
 	if err != nil || !ok {
-		c.add(driver.Notice, "eviction", "the replica cannot be looked at", "it may throw away locks once it is promoted", "see its maxmemory-policy")
+		c.Found(driver.Notice, "eviction", "the replica cannot be looked at", "it may throw away locks once it is promoted", "see its maxmemory-policy")
 		return
 	}
 	info := parseInfo(text)
-	if policy := info["maxmemory_policy"]; policy != "noeviction" && info["maxmemory"] != "0" {
-		c.add(driver.Warning, "eviction", "maxmemory-policy of a replica is "+policy,
-			"it throws away locks that are held once it is promoted", "set its maxmemory-policy to noeviction")
-	}
+	policy := info["maxmemory_policy"]
+	c.Judge("eviction", doctor.If(policy != "noeviction" && info["maxmemory"] != "0", driver.Warning, "maxmemory-policy of a replica is "+policy,
+		"it throws away locks that are held once it is promoted", "set its maxmemory-policy to noeviction"))
 }

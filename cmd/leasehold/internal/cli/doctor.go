@@ -54,34 +54,42 @@ is 1 if one of them makes locks unsafe.
 	return cmd
 }
 
-// diagnosis is a finding and its store.
+// diagnosis is a finding about a store, as JSON.
 type diagnosis struct {
-	store string // redacted; empty if there is only one
-	driver.Finding
+	Severity string `json:"severity"`        // ok, notice, warning or unsafe
+	Store    string `json:"store,omitempty"` // redacted; empty if there is only one
+	Check    string `json:"check"`
+	Subject  string `json:"subject,omitempty"`
+	What     string `json:"what"`
+	Why      string `json:"why,omitempty"`
+	Remedy   string `json:"remedy,omitempty"`
+	severity driver.Severity
+}
+
+func diagnoses(store string, findings ...driver.Finding) (all []diagnosis) {
+	for _, f := range findings {
+		all = append(all, diagnosis{f.Severity.String(), store, f.Check, f.Subject, f.What, f.Why, f.Remedy, f.Severity})
+	}
+	return all
 }
 
 func (g *global) doctor(cmd *cobra.Command, urls []string, ttl time.Duration) error {
 	if len(urls) > 0 && g.store != "" {
 		return usage("name stores as arguments or with --store, not both")
 	}
-	var all []*diagnosis
-	var err error
-	switch len(urls) {
-	case 0:
-		all, err = g.examineOne(cmd.Context(), ttl)
-	case 1:
-		g.store = urls[0]
-		all, err = g.examineOne(cmd.Context(), ttl)
-	default:
-		all, err = g.examineMany(cmd.Context(), urls, ttl)
-	}
+	all, err := g.examineAll(cmd.Context(), urls, ttl)
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(all, func(a, b *diagnosis) int { return cmp.Compare(b.Severity, a.Severity) })
-	safe := len(all) == 0 || all[0].Severity < driver.Unsafe
+	slices.SortStableFunc(all, func(a, b diagnosis) int { return cmp.Compare(b.severity, a.severity) })
+	safe := len(all) == 0 || all[0].severity < driver.Unsafe
 	if g.json {
-		err = printReport(cmd.OutOrStdout(), all, safe)
+		out := json.NewEncoder(cmd.OutOrStdout())
+		out.SetIndent("", "  ")
+		err = out.Encode(struct {
+			Safe     bool        `json:"safe"`
+			Findings []diagnosis `json:"findings"`
+		}{safe, append([]diagnosis{}, all...)})
 	} else {
 		g.printFindings(cmd.OutOrStdout(), all)
 	}
@@ -91,79 +99,73 @@ func (g *global) doctor(cmd *cobra.Command, urls []string, ttl time.Duration) er
 	return err
 }
 
-// examineOne checks the store that the flags name.
-func (g *global) examineOne(ctx context.Context, ttl time.Duration) ([]*diagnosis, error) {
-	rawURL, err := g.storeURL()
-	if err != nil {
-		return nil, err
+// examine checks the store rawURL, or the store of the flags if it is empty.
+func (g *global) examine(ctx context.Context, rawURL string, ttl time.Duration) (name string, report driver.Report, err error) {
+	g.store = cmp.Or(rawURL, g.store)
+	if rawURL, err = g.storeURL(); err != nil {
+		return "", report, err
 	}
-	report, err := examine(ctx, rawURL, ttl)
-	return diagnoses("", report.Findings), err
-}
-
-func examine(ctx context.Context, rawURL string, ttl time.Duration) (driver.Report, error) {
 	d, err := stores.Open(rawURL)
-	if err != nil {
-		return driver.Report{}, err
+	if err == nil {
+		defer d.Close()
+		report, err = doctor.Examine(ctx, d, ttl)
 	}
-	defer d.Close()
-	return doctor.Examine(ctx, d, ttl)
+	return storeurl.Redact(rawURL), report, err
 }
 
-// examineMany checks stores that are meant to fail independently. A minority of them may
-// be unreachable.
-func (g *global) examineMany(ctx context.Context, urls []string, ttl time.Duration) (all []*diagnosis, err error) {
+// examineAll checks one store, or several stores that are meant to fail independently. A
+// minority of several stores may be unreachable.
+func (g *global) examineAll(ctx context.Context, urls []string, ttl time.Duration) (all []diagnosis, err error) {
+	if len(urls) < 2 {
+		_, report, err := g.examine(ctx, append(urls, "")[0], ttl)
+		return diagnoses("", report.Findings...), err
+	}
 	var answered []doctor.Store
-	var silent []*diagnosis
-	for _, u := range urls {
-		g.store = u
-		rawURL, err := g.storeURL()
-		if err != nil {
-			return nil, err
+	names, errs := make([]string, len(urls)), make([]error, len(urls))
+	for i, u := range urls {
+		var report driver.Report
+		names[i], report, errs[i] = g.examine(ctx, u, ttl)
+		switch {
+		case ExitCode(classify(errs[i])) == codeUsage:
+			return nil, errs[i]
+		case errs[i] == nil:
+			all = append(all, diagnoses(names[i], report.Findings...)...)
+			answered = append(answered, doctor.Store{Name: names[i], Nodes: report.Nodes})
 		}
-		name := storeurl.Redact(rawURL)
-		report, err := examine(ctx, rawURL, ttl)
-		if codeOf(err) == codeUsage {
-			return nil, err
-		}
-		if err != nil {
-			silent = append(silent, &diagnosis{name, driver.Finding{Check: "reach", What: "does not answer: " + err.Error()}})
-			continue
-		}
-		all = append(all, diagnoses(name, report.Findings)...)
-		answered = append(answered, doctor.Store{Name: name, Nodes: report.Nodes})
 	}
-	for _, d := range silent {
-		d.Severity, d.Why, d.Remedy = driver.Warning, "it has no vote", "bring it back"
-		if 2*len(answered) <= len(urls) {
-			d.Severity, d.Why = driver.Unsafe, "without a majority no lock can be had"
-		}
-		all = append(all, d)
+	silent := driver.Finding{Severity: driver.Warning, Check: "reach", Why: "it has no vote", Remedy: "bring it back"}
+	if 2*len(answered) <= len(urls) {
+		silent.Severity, silent.Why = driver.Unsafe, "without a majority no lock can be had"
 	}
-	return append(all, diagnoses("", doctor.Independent(answered))...), nil
+	for i, err := range errs {
+		if err != nil {
+			silent.What = "does not answer: " + err.Error()
+			all = append(all, diagnoses(names[i], silent)...)
+		}
+	}
+	return append(all, diagnoses("", doctor.Independent(answered)...)...), nil
 }
 
-func diagnoses(store string, findings []driver.Finding) (all []*diagnosis) {
-	for _, f := range findings {
-		all = append(all, &diagnosis{store, f})
-	}
-	return all
-}
-
-// printFindings prints a line for each finding, the most severe first, without empty
-// columns.
-func (g *global) printFindings(w io.Writer, all []*diagnosis) {
+// printFindings prints a line for each finding, without empty columns.
+func (g *global) printFindings(w io.Writer, all []diagnosis) {
 	count := make(map[driver.Severity]int)
-	rows := make([][]string, 0, len(all))
-	for _, d := range all {
-		count[d.Severity]++
-		rows = append(rows, []string{d.Severity.String(), d.store, d.Check, d.Subject, sentence(d.Finding)})
+	rows := make([][]string, len(all))
+	which := storeurl.Redact(g.used) + ": "
+	for i, d := range all {
+		count[d.severity]++
+		if d.Store != "" {
+			which = ""
+		}
+		text := d.What
+		if d.Why != "" {
+			text += ": " + d.Why
+		}
+		if d.Remedy != "" {
+			text += "; " + d.Remedy
+		}
+		rows[i] = []string{d.Severity, d.Store, d.Check, d.Subject, text}
 	}
 	table(w, withoutEmpty(rows))
-	which := ""
-	if !slices.ContainsFunc(all, func(d *diagnosis) bool { return d.store != "" }) {
-		which = storeurl.Redact(g.used) + ": "
-	}
 	fmt.Fprintf(w, "\n%s%s\n", which, verdict(count[driver.Unsafe], count[driver.Warning]))
 }
 
@@ -184,18 +186,6 @@ func plural(n int, word string) string {
 	return word + "s"
 }
 
-// sentence describes a finding.
-func sentence(f driver.Finding) string {
-	text := f.What
-	if f.Why != "" {
-		text += ": " + f.Why
-	}
-	if f.Remedy != "" {
-		text += "; " + f.Remedy
-	}
-	return text
-}
-
 // withoutEmpty removes columns whose cells are all empty.
 func withoutEmpty(rows [][]string) [][]string {
 	out := make([][]string, len(rows))
@@ -208,32 +198,4 @@ func withoutEmpty(rows [][]string) [][]string {
 		}
 	}
 	return out
-}
-
-// reportView is the result of doctor as JSON.
-type reportView struct {
-	Safe     bool          `json:"safe"`
-	Findings []findingView `json:"findings"`
-}
-
-type findingView struct {
-	Severity string `json:"severity"` // ok, notice, warning or unsafe
-	Store    string `json:"store,omitempty"`
-	Check    string `json:"check"`
-	Subject  string `json:"subject,omitempty"`
-	What     string `json:"what"`
-	Why      string `json:"why,omitempty"`
-	Remedy   string `json:"remedy,omitempty"`
-}
-
-func printReport(w io.Writer, all []*diagnosis, safe bool) error {
-	view := reportView{Safe: safe, Findings: []findingView{}}
-	for _, d := range all {
-		view.Findings = append(view.Findings, findingView{
-			Severity: d.Severity.String(), Store: d.store, Check: d.Check, Subject: d.Subject, What: d.What, Why: d.Why, Remedy: d.Remedy,
-		})
-	}
-	out := json.NewEncoder(w)
-	out.SetIndent("", "  ")
-	return out.Encode(view)
 }
