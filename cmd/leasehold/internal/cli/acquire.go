@@ -43,9 +43,9 @@ check the exit code of each renewal, and fence what they write.
 			}
 			spec, err := newLockSpec(cmd, &f, args, leasehold.WithoutRenewal())
 			if err != nil {
-				return classify(err)
+				return err
 			}
-			return classify(spec.acquireDetached(cmd))
+			return spec.acquireDetached(cmd)
 		},
 	}
 	f.registerLock(cmd)

@@ -37,12 +37,16 @@ else uses it, and leaves nothing in it. Compare figures of one machine only.
 `),
 		Example: `  leasehold bench --store redis://db1:6379`,
 		Args:    atMost(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if f.lasting <= 0 {
 				return usage("--for %v is not above 0", time.Duration(f.lasting))
 			}
-			return classify(f.measure(cmd))
+			if f.goroutines < 1 {
+				return usage("--goroutines %d: want at least 1", f.goroutines)
+			}
+			return nil
 		},
+		RunE: g.withClient(f.measure),
 	}
 	flags := cmd.Flags()
 	flags.Var(&f.lasting, "for", "how long to measure")
@@ -83,26 +87,14 @@ func spreadOf(took []time.Duration) spread {
 }
 
 // measure takes the three measurements, each for a third of the time.
-func (f *benchFlags) measure(cmd *cobra.Command) error {
-	if f.goroutines < 1 {
-		return usage("--goroutines %d: want at least 1", f.goroutines)
-	}
+func (f *benchFlags) measure(cmd *cobra.Command, _ []string, a *leasehold.Client) error {
 	each := time.Duration(f.lasting) / 3
-	rawURL, err := f.storeURL()
-	if err != nil {
-		return err
-	}
-	a, err := open(rawURL)
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	b, err := open(rawURL)
+	b, err := open(f.used)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	out := figures{Store: storeurl.Redact(rawURL), Goroutines: f.goroutines}
+	out := figures{Store: storeurl.Redact(f.used), Goroutines: f.goroutines}
 	prefix := benchPrefix + rand.Text() + "/"
 	if out.Pair, err = pairs(cmd.Context(), a, prefix+"pair", each); err == nil {
 		out.PairsPerSecond, err = throughput(cmd.Context(), a, prefix, f.goroutines, each)

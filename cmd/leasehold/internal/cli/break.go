@@ -39,30 +39,23 @@ writes are fenced.
 		Example: `  leasehold break nightly-backup CFAJ5GSVHQKBXQPZ3Y5TQDO2AK --reason "host db3 is gone"
   leasehold break nightly-backup --force-holder --reason "host db3 is gone"`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) > 2 {
+			switch {
+			case len(args) < 1 || len(args) > 2:
 				return usage("break takes the name of a lock and the id of a lease")
+			case len(args) > 1 && args[1] != "" && f.force:
+				return usage("--force-holder means whoever holds the lock; with the id %q it means nothing", args[1])
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id := append(args, "")[1]
-			if id != "" && f.force {
-				return usage("--force-holder means whoever holds the lock; with the id %q it means nothing", id)
-			}
-			return classify(f.run(cmd, args[0], id))
-		},
+		RunE: g.withClient(f.run),
 	}
 	cmd.Flags().StringVar(&f.reason, "reason", "", "what the holder is told, `TEXT`")
 	cmd.Flags().BoolVar(&f.force, "force-holder", false, "break the lease of the present holder, whichever it is")
 	return cmd
 }
 
-func (f *breakFlags) run(cmd *cobra.Command, name, id string) error {
-	client, err := f.client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func (f *breakFlags) run(cmd *cobra.Command, args []string, client *leasehold.Client) error {
+	name, id := args[0], append(args, "")[1]
 	s, err := client.Inspect(cmd.Context(), name)
 	if err != nil {
 		return err

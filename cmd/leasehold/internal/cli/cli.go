@@ -127,7 +127,11 @@ func newRoot(g *global) *cobra.Command {
 	g.flags(root.PersistentFlags())
 	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
 		newList(g), newInspect(g), newWatch(g), newBreak(g), newDoctor(g), newServe(g), newHealth(g), newBench(g), newVersion(g))
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return classify(g.applyTTL(cmd)) }
+	root.PersistentPreRunE = g.prepare
+	for _, verb := range root.Commands() {
+		run := verb.RunE
+		verb.RunE = func(cmd *cobra.Command, args []string) error { return classify(run(cmd, args)) }
+	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return flagError(err) })
 	return root
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/leasehold-go/leasehold"
@@ -171,15 +172,24 @@ func (g *global) configured() (config, error) {
 	return g.config, g.configErr
 }
 
-// applyTTL makes the TTL of the configuration the default of a verb that has one.
-func (g *global) applyTTL(cmd *cobra.Command) error {
+// prepare refuses negative durations, and makes the TTL of the configuration the default of
+// a verb that has one.
+func (g *global) prepare(cmd *cobra.Command, _ []string) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if d, ok := f.Value.(*duration); ok && *d < 0 {
+			err = usage("--%s %v is negative", f.Name, time.Duration(*d))
+		}
+	})
+	if err != nil {
+		return err
+	}
 	flag := cmd.Flags().Lookup("ttl")
 	if flag == nil || flag.Changed {
 		return nil
 	}
 	c, err := g.configured()
 	if err != nil || c.ttl == 0 {
-		return err
+		return classify(err)
 	}
 	return flag.Value.Set(c.ttl.String())
 }

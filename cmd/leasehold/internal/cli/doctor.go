@@ -47,7 +47,7 @@ is 1 if one of them makes locks unsafe.
 			if lasts < leasehold.MinTTL || lasts > leasehold.MaxTTL {
 				return usage("TTL %v is not between %v and %v", lasts, leasehold.MinTTL, leasehold.MaxTTL)
 			}
-			return classify(g.doctor(cmd, urls, lasts))
+			return g.doctor(cmd, urls, lasts)
 		},
 	}
 	cmd.Flags().Var(&ttl, "ttl", "how long the leases last that the store is to keep")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 )
 
@@ -44,14 +45,17 @@ leader's owner; with --json all that is known of the leader.
 		Example: `  leasehold elect --value "$HOSTNAME:8080" scheduler -- ./scheduler
   leasehold elect --leader scheduler`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.leader {
-				return classify(f.printLeader(cmd, args))
+			switch {
+			case f.leader && len(args) != 1:
+				return usage("elect --leader takes the name of an election, and no more; flags stand before the name")
+			case f.leader:
+				return g.withClient(f.printLeader)(cmd, args)
 			}
 			c, err := f.candidate(cmd, args)
 			if err != nil {
-				return classify(err)
+				return err
 			}
-			return classify(c.lead(cmd.Context()))
+			return c.lead(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
@@ -111,15 +115,7 @@ type leaderView struct {
 	Since time.Time `json:"since,omitzero"` // by the leader's clock
 }
 
-func (f *electFlags) printLeader(cmd *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usage("elect --leader takes the name of an election, and no more; flags stand before the name")
-	}
-	client, err := f.client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func (f *electFlags) printLeader(cmd *cobra.Command, args []string, client *leasehold.Client) error {
 	l, err := client.Election(args[0], "").Leader(cmd.Context())
 	if err != nil {
 		return err

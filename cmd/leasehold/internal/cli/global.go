@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/leasehold-go/leasehold"
@@ -118,13 +119,20 @@ func foundOutside(rawURL string) error {
 		"give --store, or the outer run --pass-store, or keep the password in a file: password-file=, $%s or a configuration file", around, found, envStoreFile)
 }
 
-// client returns a client of the store that the flags name.
-func (g *global) client() (*leasehold.Client, error) {
-	rawURL, err := g.storeURL()
-	if err != nil {
-		return nil, err
+// withClient returns the function of a verb that uses a client of the store of the flags.
+func (g *global) withClient(use func(*cobra.Command, []string, *leasehold.Client) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		rawURL, err := g.storeURL()
+		if err != nil {
+			return err
+		}
+		client, err := open(rawURL)
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return use(cmd, args, client)
 	}
-	return open(rawURL)
 }
 
 // open returns a client of the store with the given defaults. It has no log: commands report

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -26,29 +27,17 @@ key of another program may have no expiry: it never ends by itself, and its rema
 in --json is 0.`,
 		Example: `  leasehold inspect nightly-backup
   leasehold inspect nightly-backup --json | jq .holders[0].owner`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage("inspect takes the name of one lock")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return classify(g.inspect(cmd, args[0]))
-		},
+		Args: exactly(1, "the name of a lock"),
+		RunE: g.withClient(g.inspect),
 	}
 }
 
-func (g *global) inspect(cmd *cobra.Command, name string) error {
-	client, err := g.client()
+func (g *global) inspect(cmd *cobra.Command, args []string, client *leasehold.Client) error {
+	s, err := client.Inspect(cmd.Context(), args[0])
 	if err != nil {
 		return err
 	}
-	defer client.Close()
-	s, err := client.Inspect(cmd.Context(), name)
-	if err != nil {
-		return err
-	}
-	s.Key = name
+	s.Key = args[0]
 	if g.json {
 		enc := json.NewEncoder(cmd.OutOrStdout())
 		enc.SetIndent("", "  ")

@@ -38,24 +38,18 @@ expiry that the prefix of the store or PREFIX selects, never its value.`,
   leasehold list orders/
   leasehold list --json | jq -r .key`,
 		Args: atMost(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return classify(f.list(cmd, append(args, "")[0]))
-		},
+		RunE: g.withClient(f.list),
 	}
 	cmd.Flags().StringVar(&f.color, "color", "auto", "colours, `auto|always|never`; auto is on a terminal, unless $NO_COLOR is set")
 	return cmd
 }
 
-func (f *listFlags) list(cmd *cobra.Command, prefix string) error {
+func (f *listFlags) list(cmd *cobra.Command, args []string, client *leasehold.Client) error {
 	screen, err := newScreen(cmd.OutOrStdout(), f.color)
 	if err != nil {
 		return err
 	}
-	client, err := f.client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+	prefix := append(args, "")[0]
 	locks, damaged, err := snapshots(cmd.Context(), client, prefix)
 	if err != nil {
 		return err

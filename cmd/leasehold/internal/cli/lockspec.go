@@ -87,14 +87,8 @@ func (f *lockFlags) registerHolder(cmd *cobra.Command) {
 func (f *lockFlags) check(cmd *cobra.Command) error {
 	f.limited = cmd.Flags().Changed("limit")
 	switch {
-	case f.conflict < 0 || f.conflict > 255:
-		return usage("--conflict-exit-code %d is not between 0 and 255", f.conflict)
 	case slices.ContainsFunc(f.labels, func(pair string) bool { return strings.Index(pair, "=") < 1 }):
 		return usage("--label %q is not of the form KEY=VALUE", f.labels)
-	case f.wait < -1:
-		return usage("--wait %v is negative", time.Duration(f.wait))
-	case f.maxOutage < 0 && cmd.Flags().Changed("max-outage"):
-		return usage("--max-outage %v is negative", time.Duration(f.maxOutage))
 	case cmd.Flags().Changed("permits") && !f.limited:
 		return usage("--permits counts places of --limit, which is missing")
 	case cmd.Flags().Changed("reentrant-owner") && f.election:
@@ -105,6 +99,13 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 		if err := checkOwner(f.owner); err != nil {
 			return usage("--owner: %w", err)
 		}
+	}
+	return f.checkConflict()
+}
+
+func (f *lockFlags) checkConflict() error {
+	if f.conflict < 0 || f.conflict > 255 {
+		return usage("--conflict-exit-code %d is not between 0 and 255", f.conflict)
 	}
 	return nil
 }

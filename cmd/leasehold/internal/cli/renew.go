@@ -36,14 +36,13 @@ that it keeps no lease for so long: the lease lasts as long as it did before.
 				return usage("TTL %v is not between %v and %v", d, leasehold.MinTTL, leasehold.MaxTTL)
 			}
 			ref := driver.Ref{Key: args[0], ID: args[1], TTL: d}
-			err := g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
+			return g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
 				store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 				if reply.State == driver.Queued {
 					reply = driver.Reply{} // a place in the queue is not a lease
 				}
 				return reply, err
 			})
-			return classify(err)
 		},
 	}
 	cmd.Flags().Var(&ttl, "ttl", "how long the lease lasts from now on")
@@ -68,7 +67,7 @@ Released again within a minute, it is as if it had been released once.
 			if errors.Is(err, leasehold.ErrUnknown) {
 				return &exitError{code: codeUnreleased, err: err}
 			}
-			return classify(err)
+			return err
 		},
 	}
 }

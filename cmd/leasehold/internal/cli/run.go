@@ -36,11 +36,11 @@ func newRun(g *global) *cobra.Command {
 			defer guard.Close()
 			c, err := f.runCommand(cmd, args)
 			if err != nil {
-				return classify(err)
+				return err
 			}
 			c.guard = guard
 			defer c.report.lines.flush()
-			return classify(c.run(cmd.Context()))
+			return c.run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
@@ -143,8 +143,6 @@ func (f *runFlags) effectiveGrace(given bool) (time.Duration, error) {
 	switch grace := time.Duration(f.grace); {
 	case !given:
 		return min(10*time.Second, longest), nil
-	case grace < 0:
-		return 0, usage("--grace %v is negative", grace)
 	case grace > longest:
 		return 0, usage("--grace %v is more than a third of --ttl %v, the most that leaves time to renew; give --ttl %v", grace, time.Duration(f.ttl), 3*grace)
 	default:
@@ -158,10 +156,6 @@ func (f *runFlags) check() error {
 		return usage("--on-lost %q is neither kill nor ignore", f.onLost)
 	case f.without != "fail" && f.without != "run" && f.without != "":
 		return usage("--if-unavailable %q is neither fail nor run", f.without)
-	case f.atMost < 0:
-		return usage("--at-most %v is negative", time.Duration(f.atMost))
-	case f.atLeast < 0:
-		return usage("--at-least %v is negative", time.Duration(f.atLeast))
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ of --allowed-host: a web page can make any other name lead here.
   curl -d '{"leaseId":"a1","waitMs":10000}' http://127.0.0.1:8080/v1/locks/orders%2F42`,
 		Args: exactly(0, "flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return classify(f.run(cmd.Context(), cmd.ErrOrStderr(), cmd.Flags().Changed("listen")))
+			return f.run(cmd.Context(), cmd.ErrOrStderr(), cmd.Flags().Changed("listen"))
 		},
 	}
 	flags := cmd.Flags()
@@ -276,12 +276,6 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 		return err
 	}
 	defer flush()
-	if f.drain < 0 {
-		return usage("--drain %v is negative", time.Duration(f.drain))
-	}
-	if f.delay < 0 {
-		return usage("--drain-delay %v is negative", time.Duration(f.delay))
-	}
 	if err := checkListen(f.listen); err != nil {
 		return err
 	}

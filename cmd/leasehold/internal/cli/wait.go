@@ -25,17 +25,8 @@ the lock. It looks twice a second, and waits for a store that does not answer.
 `),
 		Example: `  leasehold wait -w 10m migrate && ./start-server`,
 		Args:    exactly(1, "the name of a lock"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case f.wait < -1:
-				return usage("--wait %v is negative", time.Duration(f.wait))
-			case f.maxOutage < 0:
-				return usage("--max-outage %v is negative", time.Duration(f.maxOutage))
-			}
-			report := newReporter(cmd.ErrOrStderr(), f.json, f.level())
-			defer report.lines.flush()
-			return classify(f.untilFree(cmd.Context(), args[0], &report))
-		},
+		PreRunE: func(*cobra.Command, []string) error { return f.checkConflict() },
+		RunE:    g.withClient(f.untilFree),
 	}
 	flags := cmd.Flags()
 	flags.VarP(&f.wait, "wait", "w", "wait at most so long, as 90s, 5m or plain seconds, then exit with 75")
@@ -48,25 +39,20 @@ the lock. It looks twice a second, and waits for a store that does not answer.
 // pollInterval is the time between two inspections of a lock.
 const pollInterval = 500 * time.Millisecond
 
-func (f *lockFlags) untilFree(ctx context.Context, name string, report *reporter) error {
-	if f.conflict < 0 || f.conflict > 255 {
-		return usage("--conflict-exit-code %d is not between 0 and 255", f.conflict)
-	}
-	client, err := f.client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+// untilFree returns when the lock is free.
+func (f *lockFlags) untilFree(cmd *cobra.Command, args []string, client *leasehold.Client) error {
+	report := newReporter(cmd.ErrOrStderr(), f.json, f.level())
+	defer report.lines.flush()
 	for began := time.Now(); ; {
 		limit := time.Duration(f.maxOutage)
 		if f.wait >= 0 {
 			limit = min(limit, time.Until(began.Add(time.Duration(f.wait))))
 		}
-		s, err := look(ctx, client, name, limit, report)
+		s, err := look(cmd.Context(), client, args[0], limit, &report)
 		if err != nil {
 			return err
 		}
-		if s.Key = name; free(s) {
+		if s.Key = args[0]; free(s) {
 			return nil
 		}
 		pause := min(pollInterval, max(timeToFree(s), 10*time.Millisecond))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
@@ -27,25 +28,18 @@ stops answering later is reported, and asked again.
 		Example: `  leasehold watch nightly-backup
   leasehold watch nightly-backup --json | jq -r .holders[].owner`,
 		Args: exactly(1, "the name of a lock"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return classify(g.watchChanges(cmd, args[0]))
-		},
+		RunE: g.withClient(g.watch),
 	}
 }
 
-// watchChanges returns when its output is closed, or if the first inspection fails. A
+// watch returns when its output is closed, or if the first inspection fails. A
 // signal ends the process.
-func (g *global) watchChanges(cmd *cobra.Command, name string) error {
-	client, err := g.client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func (g *global) watch(cmd *cobra.Command, args []string, client *leasehold.Client) error {
 	out := cmd.OutOrStdout()
 	var last, failure string
 	for first := true; ; first = false {
-		s, err := client.Inspect(cmd.Context(), name)
-		s.Key = name
+		s, err := client.Inspect(cmd.Context(), args[0])
+		s.Key = args[0]
 		switch now := participants(s); {
 		case err != nil && first:
 			return err
