@@ -62,7 +62,7 @@ type reporter struct {
 }
 
 func newReporter(w io.Writer, asJSON bool, level int) reporter {
-	return reporter{lines: &lines{w: w}, json: asJSON, level: level}
+	return reporter{lines: &lines{w: w, max: maxLines}, json: asJSON, level: level}
 }
 
 // now writes an event, and returns when the line is written.

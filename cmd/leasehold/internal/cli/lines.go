@@ -7,17 +7,23 @@ import (
 	"time"
 )
 
-// maxLines bounds the lines that wait to be written in the background. Beyond it the oldest of
-// them is dropped.
-const maxLines = 100
+// maxLines bounds the messages of a command that wait to be written in the background, and
+// maxRecords the records of the log of a service.
+const (
+	maxLines   = 100
+	maxRecords = 1024
+)
 
 // lines writes to w, one line after another, in a goroutine that exists while lines are
 // waiting. It is safe for concurrent use.
 type lines struct {
-	w io.Writer
+	w    io.Writer
+	max  int               // of waiting lines; beyond it the oldest of them is dropped
+	note func(dropped int) // writes to w that lines were dropped; may be nil
 
 	mu      sync.Mutex
 	waiting []*pendingLine // the first is being written
+	dropped int            // since the last note
 }
 
 // pendingLine is a line that is not yet written.
@@ -48,16 +54,23 @@ func (l *lines) soon(text string) {
 // goroutines that keep leases alive must not wait for that.
 func (l *lines) later(text string) { l.add(&pendingLine{text, nil}) }
 
+// Write implements [io.Writer] by later, for a logger.
+func (l *lines) Write(record []byte) (int, error) {
+	l.later(string(record))
+	return len(record), nil
+}
+
 // flush waits until all earlier lines are written.
 func (l *lines) flush() { l.now("") }
 
 func (l *lines) add(line *pendingLine) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting) > maxLines {
+	if len(l.waiting) > l.max && line.text != "" {
 		rest := l.waiting[1:]
 		if i := slices.IndexFunc(rest, func(p *pendingLine) bool { return p.written == nil }); i >= 0 {
 			l.waiting = slices.Delete(l.waiting, i+1, i+2)
+			l.dropped++
 		}
 	}
 	if l.waiting = append(l.waiting, line); len(l.waiting) == 1 {
@@ -79,6 +92,12 @@ func (l *lines) write() {
 			close(line.written)
 		}
 		l.mu.Lock()
+		if n := l.dropped; n > 0 && l.note != nil {
+			l.dropped = 0
+			l.mu.Unlock()
+			l.note(n)
+			l.mu.Lock()
+		}
 		l.waiting = l.waiting[1:]
 	}
 }

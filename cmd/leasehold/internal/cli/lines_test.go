@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 func TestLines_WaitInOrderForAReaderAndTheOldestAreLost(t *testing.T) {
 	unread, w := io.Pipe()
-	l := &lines{w: w}
+	l := &lines{w: w, max: maxLines}
 	for i := range 3 * maxLines {
 		l.later(fmt.Sprintln(i)) // would block here if it waited for a reader
 	}
@@ -27,5 +29,47 @@ func TestLines_WaitInOrderForAReaderAndTheOldestAreLost(t *testing.T) {
 	<-flushed
 	if n := len(got); n < maxLines || n > maxLines+3 || got[0] != "0" || got[n-1] != "now" || got[n-2] != fmt.Sprint(3*maxLines-1) {
 		t.Errorf("%d lines: %q", n, got)
+	}
+}
+
+// Requests wait for their log records: they must not block if standard error is not read.
+func TestServe_ItsLogDropsRecordsThatNobodyReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		read, write := io.Pipe()
+		log, flush, err := (&serveFlags{global: &global{}, level: "info"}).logger(write)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const most = 1 + maxRecords // one is being written
+		for range most + 7 {
+			log.Info("a request")
+			synctest.Wait()
+		}
+		flush() // returns although the pipe is not read
+		var requests int
+		var last string
+		for lines := bufio.NewScanner(read); requests < most && lines.Scan(); {
+			if strings.Contains(lines.Text(), "a request") {
+				requests++
+			} else {
+				last = lines.Text()
+			}
+		}
+		if requests != most || !strings.Contains(last, "level=ERROR") || !strings.Contains(last, "count=7") {
+			t.Errorf("%d of %d records, and %q", requests, most, last)
+		}
+	})
+}
+
+func TestServe_ItsLogIsWrittenBeforeItEnds(t *testing.T) {
+	var out strings.Builder
+	log, flush, err := (&serveFlags{global: &global{json: true}, level: "info"}).logger(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("ended")
+	flush()
+	if text := out.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"msg":"ended"`) {
+		t.Errorf("%q", text)
 	}
 }

@@ -122,10 +122,10 @@ func (f *serveFlags) logger(w io.Writer) (_ *slog.Logger, flush func(), err erro
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
 	direct := to(w)
-	q := newLogQueue(w, func(dropped int64) {
+	q := &lines{w: w, max: maxRecords, note: func(dropped int) {
 		direct.Error("log records dropped, because standard error was not read", "count", dropped)
-	})
-	return to(q), q.close, nil
+	}}
+	return to(q), func() { q.soon("") }, nil
 }
 
 // page returns the mode of the web page. Without authentication the service cannot record the
