@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -18,10 +19,10 @@ import (
 type monitor struct {
 	cmd         *runCommand
 	leases      *leaseSet
-	deadline    time.Time // the guard's; zero if the command may outlive the lease
-	unconfirmed bool      // the message "unconfirmed" was printed
-	ended       error     // why the lease ended under the command
-	overdue     bool      // --at-most was exceeded
+	deadline    time.Time   // the guard's; zero if the command may outlive the lease
+	unconfirmed bool        // the message "unconfirmed" was printed
+	ended       error       // why the lease ended under the command
+	overdue     atomic.Bool // --at-most was exceeded
 }
 
 func newMonitor(j *runCommand, lease *leaseSet) *monitor {
@@ -32,41 +33,48 @@ func newMonitor(j *runCommand, lease *leaseSet) *monitor {
 	return m
 }
 
-// limit is when the guard sends KILL. It is a little before the lease's own deadline,
-// since a kernel under load takes time to kill.
-func (m *monitor) limit() time.Time {
-	margin := min(m.cmd.ttl()/20, time.Second)
-	return m.leases.deadline().Add(-margin)
-}
+// killBefore is the time between the KILL of the guard and the end of the lease: a kernel
+// under load takes time to kill.
+func killBefore(ttl time.Duration) time.Duration { return min(ttl/20, time.Second) }
 
-// follow returns when the command and all its descendants are gone.
-func (m *monitor) follow(p *proc.Process) {
-	// The lease is renewed every third of its TTL. At this rate the guard's deadline
-	// stays close to the lease's, even if this process is stopped at any moment.
-	tick := time.NewTicker(min(max(m.cmd.ttl()/50, 5*time.Millisecond), 500*time.Millisecond))
+// limit is when the guard sends KILL.
+func (m *monitor) limit() time.Time { return m.leases.deadline().Add(-killBefore(m.cmd.ttl())) }
+
+// follow returns when the command and all its descendants are gone. It calls each at the rate
+// of ticks, and over once when ended is closed. A lease is renewed every third of its TTL: at
+// the rate of ticks the guard's deadline stays close to the lease's, even if this process is
+// stopped at any moment.
+func follow(p *proc.Process, ttl time.Duration, ended <-chan struct{}, each, over func()) {
+	tick := time.NewTicker(min(max(ttl/50, 5*time.Millisecond), 500*time.Millisecond))
 	defer tick.Stop()
-	var atMost <-chan time.Time
-	if d := time.Duration(m.cmd.runFlags.atMost); d > 0 {
-		atMost = time.After(d)
-	}
-	over := m.leases.done()
 	for {
 		select {
 		case <-p.Done():
 			return
 		case <-tick.C:
-			m.look(p)
-		case <-atMost:
-			m.overdue = true
-			m.cmd.report.overdue(m.leases.main, time.Duration(m.cmd.runFlags.atMost), m.cmd.grace)
-			p.Stop(m.cmd.grace)
-		case <-over:
-			over = nil
-			if m.ended == nil {
-				m.end(p, m.leases.cause())
-			}
+			each()
+		case <-ended:
+			ended = nil
+			over()
 		}
 	}
+}
+
+// follow watches the command until all its processes are gone.
+func (m *monitor) follow(p *proc.Process) {
+	if limit := time.Duration(m.cmd.runFlags.atMost); limit > 0 {
+		late := time.AfterFunc(limit, func() {
+			m.overdue.Store(true)
+			m.cmd.report.overdue(m.leases.main, limit, m.cmd.grace)
+			p.Stop(m.cmd.grace)
+		})
+		defer late.Stop()
+	}
+	follow(p, m.cmd.ttl(), m.leases.done(), func() { m.look(p) }, func() {
+		if m.ended == nil {
+			m.end(p, m.leases.cause())
+		}
+	})
 }
 
 // look pushes the guard's deadline forward if the lease was renewed.
@@ -119,7 +127,7 @@ func (m *monitor) verdict(r proc.Result, guard, release error) error {
 		return &exitError{code: codeLost, lost: true} // it was reported already
 	case lost:
 		return &exitError{code: codeLost, lost: true, err: release}
-	case m.overdue:
+	case m.overdue.Load():
 		return &exitError{code: codeOverdue, err: release}
 	case r.DeadlineHit:
 		return &exitError{code: codeLost, lost: true, err: fmt.Errorf("lock %q: %w; the command was ended", m.cmd.names[0], errLate)}

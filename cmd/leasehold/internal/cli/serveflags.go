@@ -102,14 +102,15 @@ func (f *operationFlags) options() ([]server.Option, error) {
 // shell returns the operation that runs the command. All its processes are gone before
 // the lock can be granted to another client.
 func (f *operationFlags) shell() operations.Operation {
-	margin := min(time.Duration(f.ttl)/20, time.Second) // a kernel under load takes some time to kill
+	ttl := time.Duration(f.ttl)
 	return operations.Operation{Do: func(ctx context.Context, lease *leasehold.Lease) error {
-		if ttl := time.Duration(f.ttl); lease.Remaining() < ttl/2 { // it was handed over, and not confirmed yet
+		if lease.Remaining() < ttl/2 { // it was handed over, and not confirmed yet
 			if err := lease.Extend(ctx, ttl); err != nil {
 				return err
 			}
 		}
-		limit := func() time.Time { return lease.Deadline().Add(-margin) }
+		limit := func() time.Time { return lease.Deadline().Add(-killBefore(ttl)) }
+		last := limit()
 		null, err := os.Open(os.DevNull)
 		if err != nil {
 			return err
@@ -117,40 +118,23 @@ func (f *operationFlags) shell() operations.Operation {
 		defer null.Close()
 		p, err := proc.Start(proc.Command{
 			Args: []string{"sh", "-c", f.command}, Env: operationEnv(lease), Stdin: null, Stdout: os.Stderr,
-			Grace: time.Duration(f.grace), Deadline: limit(), Background: true,
+			Grace: time.Duration(f.grace), Deadline: last, Background: true,
 		})
 		if err != nil {
 			return err
 		}
-		f.follow(ctx, p, limit)
+		follow(p, ttl, ctx.Done(), func() {
+			if now := limit(); ctx.Err() == nil && now.After(last) {
+				last = now
+				p.SetDeadline(now)
+			}
+		}, func() { p.Stop(time.Duration(f.grace)) })
 		result, err := p.Wait()
 		if result.Code != 0 {
 			err = errors.Join(err, fmt.Errorf("the command ended with code %d", result.Code))
 		}
 		return err
 	}}
-}
-
-// follow pushes the command's deadline forward as its lease is renewed, and returns when
-// all its processes are gone.
-func (f *operationFlags) follow(ctx context.Context, p *proc.Process, limit func() time.Time) {
-	tick := time.NewTicker(min(max(time.Duration(f.ttl)/50, 5*time.Millisecond), 500*time.Millisecond))
-	defer tick.Stop()
-	over := ctx.Done()
-	for last := limit(); ; {
-		select {
-		case <-p.Done():
-			return
-		case <-over:
-			over = nil
-			p.Stop(time.Duration(f.grace))
-		case <-tick.C:
-			if now := limit(); over != nil && now.After(last) {
-				last = now
-				p.SetDeadline(now)
-			}
-		}
-	}
 }
 
 // operationEnv returns the environment of the command. It omits the variables of "leasehold
