@@ -11,12 +11,13 @@ import (
 // commands.
 func TestOutput_HostileTextDoesNotReachATerminal(t *testing.T) {
 	const hostile = "\x1b]0;owned\a\u009b2J"
-	var out strings.Builder
+	var out, labels strings.Builder
+	describe(&labels, map[string]string{hostile: hostile})
 	cmd := newRoot(new(global))
 	cmd.SetErr(&out)
 	new(global).complain(cmd, errors.New("held by "+hostile+"\nsecond line"))
 	for what, text := range map[string]string{
-		"an error": out.String(), "an owner": ownerName(hostile, false), "labels": labelText(map[string]string{hostile: hostile}),
+		"an error": out.String(), "an owner": ownerName(hostile, false), "labels": labels.String(),
 		"the label of a command": processOf([]string{"/bin/" + hostile})[labelCommand],
 	} {
 		if text == "" || strings.ContainsFunc(strings.ReplaceAll(text, "\n", ""), unicode.IsControl) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -118,45 +117,6 @@ func snapshots(ctx context.Context, client *leasehold.Client, prefix string) (lo
 		}
 	}
 	return locks, damaged, nil
-}
-
-func row(s driver.Snapshot) []string {
-	waiting := strconv.Itoa(len(s.Waiters))
-	if len(s.Holders) == 0 {
-		state := "-"
-		if s.Closed > 0 {
-			state = "closed for " + span(s.Closed)
-		}
-		return []string{printable(s.Key), kind(s), state, "", "", waiting}
-	}
-	h := s.Holders[0]
-	owner, held := ownerName(h.Owner, h.Foreign), "-"
-	if !h.Since.IsZero() { // it is zero for a plain key of another library
-		held = span(age(h.Since))
-	}
-	if n := len(s.Holders) - 1; n > 0 {
-		owner += fmt.Sprintf(" and %d more", n)
-	}
-	return []string{printable(s.Key), kind(s), owner, held, span(h.Remaining), waiting}
-}
-
-// kind describes how a lock is held: "2 of 3" counts the places of a semaphore.
-func kind(s driver.Snapshot) string {
-	taken := 0
-	for _, h := range s.Holders {
-		taken += max(h.Weight, 1)
-	}
-	switch {
-	case s.Limit > 0:
-		return fmt.Sprintf("%d of %d", taken, s.Limit)
-	case len(s.Holders) == 0:
-		return "-"
-	case s.Holders[0].Foreign:
-		return "foreign"
-	case s.Holders[0].Mode == driver.Shared:
-		return "read"
-	}
-	return "mutex"
 }
 
 func atMost(n int) cobra.PositionalArgs {

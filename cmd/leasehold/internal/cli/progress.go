@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"golang.org/x/term"
@@ -24,12 +23,7 @@ type queueView struct {
 	looked time.Time
 	place  int
 
-	mu   sync.Mutex
-	last wait      // shown by the line
-	at   time.Time // the time of last
-
-	changed chan struct{} // receives when last has changed; nil before the first line
-	stop    chan struct{} // ends the drawing
+	states  chan wait     // the line shows the last; nil before the first
 	cleared chan struct{} // closed when the line is erased
 }
 
@@ -46,6 +40,7 @@ func newQueueView(say *reporter, client *leasehold.Client, stderr any) *queueVie
 type wait struct {
 	leasehold.WaitEvent
 	closed time.Duration // for how much longer the lock stays closed without a holder
+	at     time.Time
 }
 
 // holderInterval is the time between two requests for the holder while a terminal shows it.
@@ -57,7 +52,7 @@ func (v *queueView) event(ctx context.Context, e leasehold.WaitEvent) {
 	if v.shown && !moved && (v.tty == nil || time.Since(v.looked) < holderInterval) {
 		return
 	}
-	w := wait{WaitEvent: e}
+	w := wait{WaitEvent: e, at: time.Now()}
 	if v.shown || e.Holder.ID == "" && !e.Holder.Foreign {
 		w.Holder, w.closed = v.look(ctx, e.Key)
 	}
@@ -108,57 +103,42 @@ func situation(e wait) string {
 	return text + fmt.Sprintf(", place %d", e.Position)
 }
 
-func heldBy(h driver.Holder) string {
-	text := "held by " + ownerName(h.Owner, h.Foreign)
-	if h.Since.IsZero() {
-		return text
-	}
-	return text + " for " + span(age(h.Since))
-}
-
 // draw shows e in a line of the terminal, redrawn every second. A goroutine writes the line: a
 // terminal that is stopped, or whose connection hangs, blocks writes but must not block the wait.
 func (v *queueView) draw(e wait) {
-	v.mu.Lock()
-	v.last, v.at = e, time.Now()
-	v.mu.Unlock()
-	if v.changed == nil {
-		v.changed, v.stop, v.cleared = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
-		go v.keepDrawn()
+	if v.states == nil {
+		v.states, v.cleared = make(chan wait, 1), make(chan struct{})
+		go v.keepDrawn(e)
+		return
 	}
 	select {
-	case v.changed <- struct{}{}:
+	case <-v.states: // not drawn yet
 	default:
 	}
+	v.states <- e
 }
 
-// keepDrawn draws the line until the wait is over, and clears it.
-func (v *queueView) keepDrawn() {
+// keepDrawn draws the line, first for last, until the wait is over, and clears it.
+func (v *queueView) keepDrawn(last wait) {
 	defer close(v.cleared)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
+	for ok := true; ok; {
+		v.redraw(last)
 		select {
-		case <-v.changed:
-			v.redraw()
+		case last, ok = <-v.states:
 		case <-tick.C:
-			v.redraw()
-		case <-v.stop:
-			fmt.Fprint(v.tty, "\r\x1b[K")
-			return
 		}
 	}
+	fmt.Fprint(v.tty, "\r\x1b[K")
 }
 
-func (v *queueView) redraw() {
-	v.mu.Lock()
-	e, at := v.last, v.at
-	v.mu.Unlock()
-	waited := (e.Waited + time.Since(at)).Truncate(time.Second)
+func (v *queueView) redraw(e wait) {
+	waited := (e.Waited + time.Since(e.at)).Truncate(time.Second)
 	text := fmt.Sprintf("waiting %s for %q at place %d", span(waited), e.Key, e.Position)
 	if h := e.Holder; h.ID != "" || h.Foreign {
 		text += ": " + heldBy(h)
-	} else if left := e.closed - time.Since(at); left > 0 {
+	} else if left := e.closed - time.Since(e.at); left > 0 {
 		text += ": closed after its last holder for another " + span(left)
 	}
 	if width, _, err := term.GetSize(int(v.tty.Fd())); err == nil && width > 1 && len([]rune(text)) >= width {
@@ -170,10 +150,10 @@ func (v *queueView) redraw() {
 // end clears the line before the command writes. It waits for at most a second if the terminal
 // blocks writes, because the lock may already be held.
 func (v *queueView) end() {
-	if v.stop == nil {
+	if v.states == nil {
 		return
 	}
-	close(v.stop)
+	close(v.states)
 	select {
 	case <-v.cleared:
 	case <-time.After(time.Second):

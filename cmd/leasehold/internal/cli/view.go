@@ -2,11 +2,17 @@ package cli
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // age returns the time since a wall clock reading of another machine.
@@ -45,11 +51,183 @@ func printableLines(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// labelText returns all labels in one line. Their values may be any text.
-func labelText(labels map[string]string) string {
-	var pairs []string
-	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		pairs = append(pairs, k+"="+labels[k])
+// row returns a lock as a row of the table of "list".
+func row(s driver.Snapshot) []string {
+	waiting := strconv.Itoa(len(s.Waiters))
+	if len(s.Holders) == 0 {
+		state := "-"
+		if s.Closed > 0 {
+			state = "closed for " + span(s.Closed)
+		}
+		return []string{printable(s.Key), kind(s), state, "", "", waiting}
 	}
-	return printable(strings.Join(pairs, " "))
+	h := s.Holders[0]
+	owner, held := ownerName(h.Owner, h.Foreign), "-"
+	if !h.Since.IsZero() { // it is zero for a plain key of another library
+		held = span(age(h.Since))
+	}
+	if n := len(s.Holders) - 1; n > 0 {
+		owner += fmt.Sprintf(" and %d more", n)
+	}
+	return []string{printable(s.Key), kind(s), owner, held, span(h.Remaining), waiting}
+}
+
+// kind describes how a lock is held: "2 of 3" counts the places of a semaphore.
+func kind(s driver.Snapshot) string {
+	taken := 0
+	for _, h := range s.Holders {
+		taken += max(h.Weight, 1)
+	}
+	switch {
+	case s.Limit > 0:
+		return fmt.Sprintf("%d of %d", taken, s.Limit)
+	case len(s.Holders) == 0:
+		return "-"
+	case s.Holders[0].Foreign:
+		return "foreign"
+	case s.Holders[0].Mode == driver.Shared:
+		return "read"
+	}
+	return "mutex"
+}
+
+// show prints a lock as text.
+func show(w io.Writer, s driver.Snapshot) {
+	fmt.Fprintf(w, "%s: %s\n", printable(s.Key), headline(s))
+	for _, h := range s.Holders {
+		fmt.Fprintf(w, "  %s, %s\n", heldBy(h), whenItEnds(h))
+		if h.Foreign { // its value may be a secret
+			fmt.Fprintf(w, "    a plain key of another library or program: no lease id, no token\n")
+			continue
+		}
+		fmt.Fprintf(w, "    lease %s, token %d%s\n", h.ID, h.Token, note(h))
+		describe(w, h.Labels)
+	}
+	for _, q := range s.Waiters {
+		fmt.Fprintf(w, "  %d. waits: %s for %s\n", q.Position, ownerName(q.Owner, false), span(age(q.Since)))
+		describe(w, q.Labels)
+	}
+}
+
+// whenItEnds describes the remaining time of a holder.
+func whenItEnds(h driver.Holder) string {
+	if endless(h) {
+		return "has no expiry and never ends by itself"
+	}
+	return fmt.Sprintf("lease ends in %s unless renewed", span(h.Remaining))
+}
+
+// endless reports whether a holder is a plain key without expiry: a store returns it with no
+// remaining time, and does not return keys that have expired.
+func endless(h driver.Holder) bool { return h.Foreign && h.Remaining <= 0 }
+
+// describe prints the labels of the process first, then the labels of the user.
+func describe(w io.Writer, labels map[string]string) {
+	own := maps.Clone(labels)
+	maps.DeleteFunc(own, func(name, _ string) bool { return slices.Contains(processLabels, name) })
+	if host, pid := labels[labelHost], labels[labelPID]; host != "" || pid != "" {
+		text := "    process " + cmp.Or(pid, "?") + " on " + cmp.Or(host, "?")
+		if command := labels[labelCommand]; command != "" {
+			text += ", runs " + command
+		}
+		fmt.Fprintln(w, printable(text))
+	}
+	if len(own) > 0 {
+		var pairs []string
+		for _, k := range slices.Sorted(maps.Keys(own)) {
+			pairs = append(pairs, k+"="+own[k])
+		}
+		fmt.Fprintf(w, "    labels %s\n", printable(strings.Join(pairs, " ")))
+	}
+}
+
+func headline(s driver.Snapshot) string {
+	text := wire.LockOf(s).State
+	if text == "closed" {
+		text += " for another " + span(s.Closed)
+	}
+	if s.Limit > 0 {
+		text += fmt.Sprintf(", limit %d", s.Limit)
+	}
+	if len(s.Holders) == 0 && s.Token > 0 {
+		text += fmt.Sprintf(", last token %d", s.Token)
+	}
+	return text
+}
+
+// note describes the properties of a holder that differ from the usual ones.
+func note(h driver.Holder) string {
+	text := ""
+	if h.Mode == driver.Shared {
+		text += ", shared"
+	}
+	if h.Weight > 1 {
+		text += fmt.Sprintf(", weight %d", h.Weight)
+	}
+	if !h.Confirmed {
+		text += ", not yet confirmed"
+	}
+	return text
+}
+
+func heldBy(h driver.Holder) string {
+	text := "held by " + ownerName(h.Owner, h.Foreign)
+	if h.Since.IsZero() {
+		return text
+	}
+	return text + " for " + span(age(h.Since))
+}
+
+// summary describes a lock in one line.
+func summary(s driver.Snapshot) string {
+	var holders, waiters []string
+	for _, h := range s.Holders {
+		text := ownerName(h.Owner, h.Foreign)
+		if !h.Foreign {
+			text += " (lease " + h.ID + ")"
+		}
+		holders = append(holders, text)
+	}
+	for _, q := range s.Waiters {
+		waiters = append(waiters, ownerName(q.Owner, false))
+	}
+	text := printable(s.Key) + ": " + headline(s)
+	if len(holders) > 0 {
+		text += " by " + strings.Join(holders, ", ")
+	}
+	if len(waiters) > 0 {
+		text += "; waiting: " + strings.Join(waiters, ", ")
+	}
+	return text
+}
+
+// participants lists holders and waiters, without values that change with time.
+func participants(s driver.Snapshot) string {
+	var b strings.Builder
+	for _, h := range s.Holders {
+		fmt.Fprintln(&b, h.ID, h.Token, h.Mode, h.Weight)
+	}
+	for _, w := range s.Waiters {
+		fmt.Fprintln(&b, w.Position, w.ID)
+	}
+	fmt.Fprintln(&b, s.Limit, s.Closed > 0)
+	return b.String()
+}
+
+// free reports whether the lock would be granted at once.
+func free(s driver.Snapshot) bool {
+	return len(s.Holders)+len(s.Waiters) == 0 && s.Closed == 0
+}
+
+// timeToFree returns the time after which the lock is free if no lease is renewed, or 0 if that
+// is unknown.
+func timeToFree(s driver.Snapshot) time.Duration {
+	longest := s.Closed
+	for _, h := range s.Holders {
+		longest = max(longest, h.Remaining)
+	}
+	for _, w := range s.Waiters {
+		longest = max(longest, w.Remaining)
+	}
+	return longest
 }

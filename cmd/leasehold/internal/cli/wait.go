@@ -86,24 +86,6 @@ func look(ctx context.Context, client *leasehold.Client, name string, limit time
 	}
 }
 
-// free reports whether the lock would be granted at once.
-func free(s driver.Snapshot) bool {
-	return len(s.Holders)+len(s.Waiters) == 0 && s.Closed == 0
-}
-
-// timeToFree returns the time after which the lock is free if no lease is renewed, or 0 if that
-// is unknown.
-func timeToFree(s driver.Snapshot) time.Duration {
-	longest := s.Closed
-	for _, h := range s.Holders {
-		longest = max(longest, h.Remaining)
-	}
-	for _, w := range s.Waiters {
-		longest = max(longest, w.Remaining)
-	}
-	return longest
-}
-
 func (f *lockFlags) stillHeld(s driver.Snapshot, waited time.Duration) error {
 	exit := &exitError{code: f.conflict}
 	if !f.quiet {

@@ -58,19 +58,6 @@ func (g *global) watch(cmd *cobra.Command, args []string, client *leasehold.Clie
 	}
 }
 
-// participants lists holders and waiters, without values that change with time.
-func participants(s driver.Snapshot) string {
-	var b strings.Builder
-	for _, h := range s.Holders {
-		fmt.Fprintln(&b, h.ID, h.Token, h.Mode, h.Weight)
-	}
-	for _, w := range s.Waiters {
-		fmt.Fprintln(&b, w.Position, w.ID)
-	}
-	fmt.Fprintln(&b, s.Limit, s.Closed > 0)
-	return b.String()
-}
-
 func (g *global) change(w io.Writer, s driver.Snapshot) error {
 	now := time.Now()
 	if g.json {
@@ -81,27 +68,4 @@ func (g *global) change(w io.Writer, s driver.Snapshot) error {
 	}
 	_, err := fmt.Fprintf(w, "%s %s\n", now.Format(time.TimeOnly), summary(s))
 	return err
-}
-
-// summary describes a lock in one line.
-func summary(s driver.Snapshot) string {
-	var holders, waiters []string
-	for _, h := range s.Holders {
-		text := ownerName(h.Owner, h.Foreign)
-		if !h.Foreign {
-			text += " (lease " + h.ID + ")"
-		}
-		holders = append(holders, text)
-	}
-	for _, q := range s.Waiters {
-		waiters = append(waiters, ownerName(q.Owner, false))
-	}
-	text := printable(s.Key) + ": " + headline(s)
-	if len(holders) > 0 {
-		text += " by " + strings.Join(holders, ", ")
-	}
-	if len(waiters) > 0 {
-		text += "; waiting: " + strings.Join(waiters, ", ")
-	}
-	return text
 }
