@@ -25,13 +25,13 @@ func newAcquire(g *global) *cobra.Command {
 		Short: "Take a lease that outlives this command, for scripts",
 		Long: strings.TrimSpace(`
 Acquire waits for the lock NAME and prints the id of the lease and its fencing
-token on one line. Nobody renews the lease: it ends after --ttl, counted from the
+token on one line. The lease is not renewed: it ends after --ttl, counted from the
 moment of printing, unless "leasehold renew" prolongs it before, or "leasehold
 release" ends it. If it cannot be printed, it is given back.
 
-A command that can run under "leasehold run" should: there the lease is renewed,
-and its loss ends the command. This is for scripts that cannot be wrapped; they
-check the exit code of each renewal, and fence what they write.
+Use "leasehold run" for a command that can run under it: there the lease is renewed,
+and its loss ends the command. Acquire is for scripts that cannot be wrapped; they
+must check the exit code of each renewal, and fence their writes.
 `),
 		Example: `  read -r id token <<<"$(leasehold acquire --ttl 5m deploy)" && test "$id" || exit
   leasehold renew deploy "$id" --ttl 5m || exit

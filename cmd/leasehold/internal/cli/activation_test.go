@@ -107,8 +107,8 @@ func TestServe_RefusesASocketOfSystemdThatEverybodyCanReach(t *testing.T) {
 		args   []string
 		says   string
 	}{
-		{everywhere, nil, "can be reached from elsewhere"},
-		{here, []string{"--listen", "127.0.0.1:0"}, "the socket unit says where to listen"},
+		{everywhere, nil, "can be reached from other machines"},
+		{here, []string{"--listen", "127.0.0.1:0"}, "the socket unit sets the addresses"},
 	} {
 		p := activate(t, []*os.File{fileOf(t, row.socket)}, append([]string{"--store", "memory:"}, row.args...)...)
 		p.wantCode(64)

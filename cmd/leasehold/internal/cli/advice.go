@@ -44,7 +44,7 @@ func (g *global) advice(cmd *cobra.Command, err error) string {
 	case known != nil && known.Advice() != "":
 		return known.Advice()
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return "its file system has no room for more; df -h tells of space, and df -i of files"
+		return "its file system has no room for more; df -h shows space, and df -i files"
 	case strings.HasPrefix(g.used, "file:"):
 		return fmt.Sprintf("--store or $%s names another store", envStore)
 	case errors.Is(err, driver.ErrPermanent): // the store is up, and err has its reason

@@ -14,7 +14,7 @@ import (
 type auditLog struct{ file string }
 
 func (a *auditLog) register(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.file, "audit-log", "", "append to `FILE` who held the lock, when, and why it ended, as lines of JSON")
+	cmd.Flags().StringVar(&a.file, "audit-log", "", "append the holder, times and end of each lease to `FILE`, as lines of JSON")
 }
 
 // check refuses a file that cannot be appended to, before anything is done.

@@ -30,10 +30,10 @@ func newBench(g *global) *cobra.Command {
 		Use:   "bench [flags]",
 		Short: "Measure the store",
 		Long: strings.TrimSpace(`
-Bench measures, from this machine and on the store that is in use, what a lock and
-its release take, how many pairs a second there are, and how long it takes from
-a release until the next waiter has the lock. It shares the store with whoever
-else uses it, and leaves nothing in it. Compare figures of one machine only.
+Bench measures the store from this machine: the time of a lock and its release, how
+many such pairs there are in a second, and the time from a release until the next
+waiter has the lock. It shares the store with other clients, and leaves nothing in
+it. Compare only results of one machine.
 `),
 		Example: `  leasehold bench --store redis://db1:6379`,
 		Args:    atMost(0),
@@ -49,8 +49,8 @@ else uses it, and leaves nothing in it. Compare figures of one machine only.
 		RunE: g.withClient(f.measure),
 	}
 	flags := cmd.Flags()
-	flags.Var(&f.lasting, "for", "how long to measure")
-	flags.IntVar(&f.goroutines, "goroutines", 16, "how many contend for the throughput, `N`")
+	flags.Var(&f.lasting, "for", "duration of the measurement")
+	flags.IntVar(&f.goroutines, "goroutines", 16, "number of goroutines that measure the throughput, `N`")
 	return cmd
 }
 

@@ -25,16 +25,15 @@ func newBreak(g *global) *cobra.Command {
 		Use:   "break NAME [ID] --reason TEXT",
 		Short: "End a lease, or a place in the queue, by force",
 		Long: strings.TrimSpace(fmt.Sprintf(`
-Break ends the lease ID of the lock NAME, and no other: if it has ended meanwhile
-nothing happens, and the exit code is %d. "leasehold inspect NAME" shows the ids.
-Without ID it shows who holds the lock and does nothing, unless --force-holder
-says that whoever holds it now is meant.
+Break ends the lease ID of the lock NAME, and no other. If it has already ended,
+break changes nothing and the exit code is %d. "leasehold inspect NAME" shows the ids.
+Without ID, break shows the holder and changes nothing, unless --force-holder selects
+the present holder.
 
-The holder learns the reason at once if it listens, as programs do that use the
-library or this command and have held a lease for a second; otherwise by its next
-renewal, within a third of its time to live. Until then it works on beside the next
-one. "leasehold run" ends its command. Break what is known to be dead, or whose
-writes are fenced.
+The holder gets the reason at once if it uses the library or this command and has
+held a lease for a second; otherwise by its next renewal, within a third of its time
+to live. Until then it overlaps with the next holder. "leasehold run" ends its
+command. Break only leases of dead holders, or of holders whose writes are fenced.
 `, codeNotThere)),
 		Example: `  leasehold break nightly-backup CFAJ5GSVHQKBXQPZ3Y5TQDO2AK --reason "host db3 is gone"
   leasehold break nightly-backup --force-holder --reason "host db3 is gone"`,
@@ -43,14 +42,14 @@ writes are fenced.
 			case len(args) < 1 || len(args) > 2:
 				return usage("break takes the name of a lock and the id of a lease")
 			case len(args) > 1 && args[1] != "" && f.force:
-				return usage("--force-holder means whoever holds the lock; with the id %q it means nothing", args[1])
+				return usage("--force-holder selects the present holder; it excludes the id %q", args[1])
 			}
 			return nil
 		},
 		RunE: g.withClient(f.run),
 	}
-	cmd.Flags().StringVar(&f.reason, "reason", "", "what the holder is told, `TEXT`")
-	cmd.Flags().BoolVar(&f.force, "force-holder", false, "break the lease of the present holder, whichever it is")
+	cmd.Flags().StringVar(&f.reason, "reason", "", "reason for the holder, `TEXT`")
+	cmd.Flags().BoolVar(&f.force, "force-holder", false, "break the lease of the present holder")
 	return cmd
 }
 
@@ -66,7 +65,7 @@ func (f *breakFlags) run(cmd *cobra.Command, args []string, client *leasehold.Cl
 		}
 	}
 	if f.reason == "" {
-		return usage("break takes --reason: the holder is told why")
+		return usage("break takes --reason, which is sent to the holder")
 	}
 	if err := client.Break(cmd.Context(), name, id, f.reason); err != nil {
 		return err

@@ -160,7 +160,7 @@ var about = strings.TrimSpace(`
 Leasehold gives commands and programs locks that work across machines.
 
 A lock is a lease: it is granted for a time, renewed while its holder lives, and
-its end is always noticed. Whoever waits is served in the order of arrival.
+its end is always detected. Waiters are served in the order of arrival.
 
 Stores, given by --store or $LEASEHOLD_STORE:
   ` + stores.Examples("\n  ") + `
@@ -173,7 +173,7 @@ Exit codes:
   64    the call is wrong
   65    the name is in use as another kind of lock, or holds foreign data
   69    the store does not answer; no command was started
-  70    something else went wrong in leasehold itself
+  70    another failure of leasehold itself
   74    standard output cannot be written; "acquire" has given the lease back
   75    held by others (another code with -E)
   79    the lease was lost; a command was ended
@@ -186,9 +186,9 @@ Environment:
   LEASEHOLD_STORE       the store, if --store is not given
   LEASEHOLD_STORE_FILE  a file whose first line is the URL of the store
   LEASEHOLD_CONFIG      the configuration file, if --config is not given
-  NO_COLOR              no colours, if it is set to anything
+  NO_COLOR              no colours, if it has any value
 File, in YAML with the keys store, prefix, owner and ttl; flags and environment
 win over it. The second is read only if the first does not exist:
   $XDG_CONFIG_HOME/leasehold/config.yaml, /etc/leasehold.yaml
-What a command of "run" sees in its environment is told by "leasehold run --help".
+"leasehold run --help" lists the variables that a command of "run" sees.
 `)

@@ -73,7 +73,7 @@ func readConfig(path string, named, needed bool) (config, error) {
 func (c *config) read(text []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return fmt.Errorf("%w (a value with a colon at its end stands in quotes)", err)
+		return fmt.Errorf("%w (quote a value that ends with a colon)", err)
 	}
 	if len(doc.Content) == 0 {
 		return nil // an empty file

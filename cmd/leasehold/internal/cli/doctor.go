@@ -26,18 +26,17 @@ func newDoctor(g *global) *cobra.Command {
 	ttl := duration(30 * time.Second)
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [URL...]",
-		Short: "Look for what makes the locks of a store unsafe",
+		Short: "Check whether the locks of a store are safe",
 		Long: strings.TrimSpace(`
-Doctor looks at the store: what kind of server it is and how it is set up, whether
-the user has the rights that are needed, how the clocks go, how long a renewal takes
-beside how long a lease lasts. It takes a lock of a name of its own and gives it
-back, and changes nothing else.
+Doctor checks the store: the kind and the settings of the server, the rights of the
+user, the clocks, and the time of a renewal in relation to the time to live of a
+lease. It takes a lock with a random name and gives it back, and changes nothing else.
 
-Several URLs are looked at as the nodes of a quorum, which have to fail
-independently of each other.
+Several URLs are checked as the nodes of a quorum, which have to fail independently
+of each other.
 
-Every finding is a line: how it is, what that means, and what to do. The exit code
-is 1 if one of them makes locks unsafe.
+Each finding is a line: the state, its meaning, and the remedy. The exit code is 1 if
+a finding makes locks unsafe.
 `),
 		Example: `  leasehold doctor --store redis://db1:6379
   leasehold doctor --ttl 10s redis://db1 redis://db2 redis://db3
@@ -50,7 +49,7 @@ is 1 if one of them makes locks unsafe.
 			return g.doctor(cmd, urls, lasts)
 		},
 	}
-	cmd.Flags().Var(&ttl, "ttl", "how long the leases last that the store is to keep")
+	cmd.Flags().Var(&ttl, "ttl", "time to live to test with")
 	return cmd
 }
 

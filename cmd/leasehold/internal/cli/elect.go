@@ -32,15 +32,15 @@ func newElect(g *global) *cobra.Command {
 		Use:   "elect [flags] NAME [--] COMMAND [ARG...]",
 		Short: "Run a command while leading, and again whenever leadership returns",
 		Long: strings.TrimSpace(`
-Elect waits until it leads the election NAME, and runs COMMAND while it does, as
-"leasehold run" would. If the leadership is lost, COMMAND is ended, and elect
-campaigns again. It ends, with the exit code of COMMAND, when COMMAND ends by
-itself or by a signal. It waits for a store that is away, however long.
+Elect waits until it leads the election NAME, and runs COMMAND while it leads, as
+"leasehold run" does. If the leadership is lost, elect ends COMMAND and campaigns
+again. If COMMAND ends by itself or by a signal, elect ends with its exit code. It
+waits for a store that does not answer, without a time limit.
 
-Each term has a fencing token of its own, greater than those of the terms before.
+Each term has its own fencing token, greater than the tokens of all earlier terms.
 
-With --leader it prints what the leader has published with --value, or else the
-leader's owner; with --json all that is known of the leader.
+With --leader it prints the text that the leader has published with --value, or else
+the leader's owner; with --json the whole record of the leader.
 `),
 		Example: `  leasehold elect --value "$HOSTNAME:8080" scheduler -- ./scheduler
   leasehold elect --leader scheduler`,
@@ -61,8 +61,8 @@ leader's owner; with --json all that is known of the leader.
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // the arguments after NAME belong to the command
 	flags.SortFlags = false
-	flags.StringVar(&f.value, "value", "", "what the others are told, such as an address, `TEXT`")
-	flags.BoolVar(&f.leader, "leader", false, "print who leads, and run nothing")
+	flags.StringVar(&f.value, "value", "", "published to other processes, such as an address, `TEXT`")
+	flags.BoolVar(&f.leader, "leader", false, "print the leader, and run no command")
 	f.registerCommand(cmd)
 	f.registerHolder(cmd)
 	flags.Lookup("owner").Usage = "shown as the leader, `NAME` and a random part of each term (default host and process)"

@@ -33,12 +33,12 @@ func newHealth(g *global) *cobra.Command {
 		Use:   "health [flags] [URL]",
 		Short: "Ask a service of \"leasehold serve\" whether it is ready",
 		Long: strings.TrimSpace(`
-Health asks the service at URL, http://127.0.0.1:8080 unless another is given, whether
-locks can be taken: GET /readyz. It exits with 0 if so and with 69 otherwise. It needs
-neither a token nor a store.
+Health asks the service at URL, or at http://127.0.0.1:8080, whether locks can be
+taken: GET /readyz. It exits with 0 if so and with 69 otherwise. It needs neither a
+token nor a store.
 
-It is for images and hosts that have no curl. Use --live where a failed check restarts
-the service: a store that is away is not healed by that.
+It is for images and hosts without curl. Use --live where a failed check restarts the
+service: a restart does not help if the store is away.
 `),
 		Example: `  leasehold health
   leasehold health --live --skip-verify https://127.0.0.1:8443`,
@@ -50,9 +50,9 @@ the service: a store that is away is not healed by that.
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&f.live, "live", false, "ask only whether the service is alive, whatever its store does: GET /livez")
+	flags.BoolVar(&f.live, "live", false, "ask only whether the service is alive, without its store: GET /livez")
 	flags.Var(&f.timeout, "timeout", "how long to wait for the answer")
-	flags.StringVar(&f.ca, "ca", "", "`FILE` of authorities to trust beside the system's")
+	flags.StringVar(&f.ca, "ca", "", "`FILE` of authorities to trust in addition to the system's")
 	flags.BoolVar(&f.skipVerify, "skip-verify", false, "accept any certificate")
 	return cmd
 }
@@ -104,7 +104,7 @@ func (f *healthFlags) help(err error) string {
 	var answered *badAnswer
 	switch {
 	case errors.As(err, &answered) && answered.status == http.StatusServiceUnavailable:
-		return "its log says more"
+		return "see its log"
 	case errors.As(err, &answered):
 		return "is that the address of leasehold serve, without a path?"
 	}

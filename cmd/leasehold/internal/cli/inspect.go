@@ -12,9 +12,9 @@ import (
 func newInspect(g *global) *cobra.Command {
 	return &cobra.Command{
 		Use:   "inspect NAME",
-		Short: "Show who holds a lock, since when, and who waits",
+		Short: "Show the holders and waiters of a lock",
 		Long: `Show one consistent picture of a lock: its holders with lease, token and labels,
-and those who wait, in the order in which they will be served.
+and its waiters in the order in which they will be served.
 
 A lease that is renewed ends later than shown. Ages are by the holder's clock. A plain
 key of another program may have no expiry: it never ends by itself, and its remainingMs

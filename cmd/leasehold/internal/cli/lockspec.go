@@ -52,12 +52,12 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "do not wait: if the lock is held, exit with 75")
-	flags.VarP(&f.wait, "wait", "w", "wait at most so long, as 90s, 5m or plain seconds, then exit with 75")
+	flags.VarP(&f.wait, "wait", "w", "longest wait, such as 90s, 5m or plain seconds; then exit with 75")
 	flags.Var(&f.wait, "timeout", "the same as --wait")
 	f.registerOutage(flags)
 	flags.BoolVarP(&f.exclusive, "exclusive", "x", false, "hold the lock alone, as is the default")
-	flags.BoolVarP(&f.shared, "shared", "s", false, "hold the lock beside others that hold it with -s")
-	flags.IntVar(&f.limit, "limit", 0, "hold one of `N` places; all who use the name give the same N")
+	flags.BoolVarP(&f.shared, "shared", "s", false, "share the lock with other holders that use -s")
+	flags.IntVar(&f.limit, "limit", 0, "hold one of `N` places; all users of the name give the same N")
 	flags.IntVar(&f.permits, "permits", 1, "hold `N` of the places of --limit")
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", codeBusy, "exit code if the lock is held, `N`")
 	cmd.MarkFlagsMutuallyExclusive("wait", "timeout")
@@ -68,18 +68,18 @@ func (f *lockFlags) registerLock(cmd *cobra.Command) {
 
 // registerOutage registers the flag that bounds the wait for the store.
 func (f *lockFlags) registerOutage(flags *pflag.FlagSet) {
-	flags.Var(&f.maxOutage, "max-outage", "wait at most so long for a store that is away, then exit with 69; 0 is not at all")
+	flags.Var(&f.maxOutage, "max-outage", "longest wait for a store that is away, then exit with 69; 0 is no wait")
 }
 
 // registerHolder registers the flags that describe the holder, and how much is printed.
 func (f *lockFlags) registerHolder(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.Var(&f.ttl, "ttl", "time to live of the lease: how long a machine that dies blocks the others, and how long the store may be away")
+	flags.Var(&f.ttl, "ttl", "time to live of the lease: how long a dead machine blocks the lock, and how long the store may be away")
 	flags.StringVar(&f.owner, "owner", "", "shown as the holder, `NAME` and a random part (default host and process)")
 	flags.StringVar(&f.reentrant, "reentrant-owner", "", "enter a lock that this `OWNER` holds already, with the same token; two processes of one OWNER run together")
 	flags.StringArrayVar(&f.labels, "label", nil, "shown by inspect, `KEY=VALUE`; may be repeated")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but errors and losses")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "say what happens to the lock")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only errors and losses")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print each change of the lock")
 	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
 	cmd.MarkFlagsMutuallyExclusive("owner", "reentrant-owner")
 }

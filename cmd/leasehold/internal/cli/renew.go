@@ -23,10 +23,10 @@ func newRenew(g *global) *cobra.Command {
 		Use:   "renew [flags] NAME ID",
 		Short: "Renew a lease that \"acquire\" has taken",
 		Long: strings.TrimSpace(fmt.Sprintf(`
-Renew makes a lease last for --ttl from now on, or longer if it does already. If
-it has ended, the exit code is %d: others may hold the lock, and what is done
-under it must stop. A code of %d says that the store did not answer, a code of %d
-that it keeps no lease for so long: the lease lasts as long as it did before.
+Renew extends a lease to --ttl from now, and never shortens it. If the lease has
+ended, the exit code is %d: another process may hold the lock, and the work under it
+must stop. The code is %d if the store did not answer, and %d if the store does not
+grant such a long lease; in both cases the lease ends at the same time as before.
 `, codeLost, codeUnavailable, codeUsage)),
 		Example: `  leasehold renew deploy "$id" --ttl 5m || exit`,
 		Args:    exactly(2, "the name of a lock and the id of a lease"),
@@ -45,7 +45,7 @@ that it keeps no lease for so long: the lease lasts as long as it did before.
 			})
 		},
 	}
-	cmd.Flags().Var(&ttl, "ttl", "how long the lease lasts from now on")
+	cmd.Flags().Var(&ttl, "ttl", "time to live of the lease from now on")
 	return cmd
 }
 
@@ -54,11 +54,11 @@ func newRelease(g *global) *cobra.Command {
 		Use:   "release NAME ID",
 		Short: "Give back a lease that \"acquire\" has taken",
 		Long: strings.TrimSpace(fmt.Sprintf(`
-Release gives a lease back, whereupon the next in the queue holds the lock. If it
-had ended before, the exit code is %d: what was done under it was not protected
-to the end. A code of %d says that the store could not be asked, a code of %d that
-it has not confirmed the release; the lease ends by its time to live at the latest.
-Released again within a minute, it is as if it had been released once.
+Release gives a lease back, and the next waiter gets the lock. If the lease had ended
+before, the exit code is %d: the work under it was not protected to the end. The code
+is %d if the store could not be asked, and %d if it has not confirmed the release; the
+lease then ends with its time to live. A second release within a minute has the same
+result as the first.
 `, codeLost, codeUnavailable, codeUnreleased)),
 		Example: `  leasehold release deploy "$id"`,
 		Args:    exactly(2, "the name of a lock and the id of a lease"),

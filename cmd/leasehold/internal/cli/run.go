@@ -48,10 +48,10 @@ func newRun(g *global) *cobra.Command {
 	f.registerLock(cmd)
 	flags.StringArrayVar(&f.also, "also", nil, "hold the lock `NAME` as well, in the same way; may be repeated")
 	f.registerCommand(cmd)
-	flags.StringVar(&f.onLost, "on-lost", "kill", "what happens to the command when the lease is lost, `kill|ignore`")
-	flags.Var(&f.atLeast, "at-least", "keep the lock for at least so long, even if the command is done sooner; clearly shorter than the time between two runs of a job")
-	flags.Var(&f.atMost, "at-most", "end the command after so long and exit with 124")
-	flags.StringVar(&f.without, "if-unavailable", "fail", "what happens if the store cannot be asked, `fail|run`: exit with 69, or run the command WITHOUT the lock")
+	flags.StringVar(&f.onLost, "on-lost", "kill", "action on the command when the lease is lost, `kill|ignore`")
+	flags.Var(&f.atLeast, "at-least", "keep the lock for at least this time, even if the command ends sooner; clearly shorter than the time between two runs of a job")
+	flags.Var(&f.atMost, "at-most", "end the command after this time and exit with 124")
+	flags.StringVar(&f.without, "if-unavailable", "fail", "action if the store does not answer, `fail|run`: exit with 69, or run the command WITHOUT the lock")
 	f.registerHolder(cmd)
 	return cmd
 }
@@ -66,7 +66,7 @@ func (f *runFlags) unprotected(err error) bool {
 func (f *runFlags) registerCommand(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")
-	flags.BoolVar(&f.passStore, "pass-store", false, "let the command see the URL of the store although it has a password")
+	flags.BoolVar(&f.passStore, "pass-store", false, "pass the URL of the store to the command even if it has a password")
 	flags.Var(&f.grace, "grace", "time between TERM and KILL (default 10s, at most a third of --ttl)")
 	f.auditLog.register(cmd)
 }
@@ -162,31 +162,33 @@ func (f *runFlags) check() error {
 
 var runLong = strings.TrimSpace(fmt.Sprintf(`
 Run waits for the lock NAME, runs COMMAND while it holds it, and ends with the
-command's exit code. Flags stand before NAME; all that follows the command is its
-own. Standard input and output pass through, and signals are forwarded to the
-command and to what it has started.
+command's exit code. Flags come before NAME; the words after the command belong to
+it. Standard input and output pass through, and signals are forwarded to the command
+and its descendants.
 
-The lock is released when nothing of the command is left. If the lease cannot be
-kept, the command gets TERM, and KILL after the grace, before anybody else can
-hold the lock. If leasehold itself is killed, the command dies with it. It cannot
-end a command of another user: write "sudo leasehold run", not "run ... sudo".
+The lock is released when all processes of the command have ended. If the lease
+cannot be kept, the command gets TERM, and KILL after the grace, before another
+process can hold the lock. If leasehold itself is killed, the command dies with it.
+It cannot end a command of another user: write "sudo leasehold run", not
+"run ... sudo".
 
 The command sees in its environment:
   %-24s name of the lock
   %-24s id of the lease
   %-24s fencing token: greater than all before, unless it re-enters
   %-24s end of the lease at the start, unless it is renewed
-  %-24s who holds it
+  %-24s owner that is shown as the holder
   %-24s exclusive, shared or limited
-  %-24s the locks of --also, and those around, as JSON
+  %-24s the locks of --also and of outer runs, as JSON
   %-24s URL of the store, unless it has a password; see --pass-store
-  %-24s in place of it if it has: the URL without the password
+  %-24s if it has one: the URL without the password
   %-24s 1 if it runs without the lock; see --if-unavailable
 With these, a run of the same NAME inside the command enters at once instead of
 waiting for itself. It exits with %d if the outer lease has been lost.
 
-With -s others may hold the lock with -s at the same time. With --limit N up to N
-may hold it. With --also several locks are held, taken in the order of their names.
+With -s, other commands with -s may hold the lock at the same time. With --limit N,
+up to N commands may hold it. With --also, run holds several locks, taken in the
+order of their names.
 
 See "leasehold --help" for stores and exit codes.
 `, envKey, envLease, envToken, envDeadline, envOwner, envMode, envOuter, envStore, envHidden, envUnprotected, codeLost))
@@ -196,7 +198,7 @@ const runExample = `  leasehold run nightly-backup -- ./backup.sh
   leasehold run -n -q -E 0 --at-least 10m --at-most 2h nightly-backup -- ./backup.sh
   leasehold run -w 5m --at-most 1h migrate ./migrate.sh
   leasehold run -E 0 -n cleanup -c 'rm -rf /srv/tmp/* && echo done'
-  leasehold run -s catalog ./export.sh                        # beside other readers
+  leasehold run -s catalog ./export.sh                        # with other readers
   leasehold run --limit 4 gpu ./train.sh                      # at most four at a time
   leasehold run --also orders --also stock audit ./audit.sh   # three locks
   leasehold run --store redis://db1:6379 deploy make deploy`

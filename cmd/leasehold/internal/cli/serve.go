@@ -54,29 +54,29 @@ func newServe(g *global) *cobra.Command {
 		Use:   "serve [flags]",
 		Short: "Serve the locks of a store over HTTP, for programs in any language",
 		Long: strings.TrimSpace(`
-Serve answers HTTP requests for locks until it gets TERM or INT. All that is known of
-locks is in the store, so that several may serve one store, and one that is restarted
-goes on where it was. What it serves is described at /openapi.json.
+Serve answers HTTP requests for locks until it gets TERM or INT. All state of locks is
+in the store: several services may serve one store, and a service that is restarted
+loses no lock. Its interface is described at /openapi.json.
 
-On TERM or INT it drains: /readyz says that it is not ready, requests that wait are
-answered, and operations that run are given --drain to finish. With --drain-delay it
-serves on for that long after /readyz says so, for balancers to notice. HUP reads the files of
---auth-file and --tls-cert again, also during a drain.
+On TERM or INT it drains: /readyz reports that it is not ready, waiting requests are
+answered, and running operations have --drain to finish. With --drain-delay it serves
+for that time after /readyz has changed, so that balancers can react. On HUP it reads
+the files of --auth-file and --tls-cert again, also during a drain.
 
-Under systemd it serves the sockets of its socket unit instead of --listen, and tells when
-it serves and when it drains (Type=notify).
+Under systemd it serves the sockets of its socket unit instead of --listen, and
+reports when it serves and when it drains (Type=notify).
 
-At / is a page for people: who holds which lock, since when, and who waits. It shows what
-the rights of its user allow. --ui=full lets it also offer to break leases, which is the
-default where clients are asked who they are; otherwise the default is read.
+At / is a page for people, with the holders and waiters of each lock. It shows what
+the rights of its user allow. With --ui=full it also offers to break leases. This is
+the default if clients are authenticated; otherwise the default is read.
 
-Spans of requests are sent where OTEL_EXPORTER_OTLP_ENDPOINT, or another of the standard
-variables of OpenTelemetry, says.
+Spans of requests are sent to the collector of OTEL_EXPORTER_OTLP_ENDPOINT, or of
+another standard variable of OpenTelemetry.
 
-Without --auth-file and --tls-client-ca everybody may do everything, and only the
-loopback interface is served, unless --insecure says that this is meant. Requests are
-then answered only if they name the service as localhost, by an IP address, or by a name
-of --allowed-host: a web page can make any other name lead here.
+Without --auth-file and --tls-client-ca every client has all rights, and the service
+listens on the loopback interface only, unless --insecure permits other interfaces. It
+then answers only requests that name it as localhost, by an IP address, or by a name
+of --allowed-host, because a web page can make any other name lead here.
 `),
 		Example: `  leasehold serve
   leasehold serve --store redis://db1:6379 --listen :8443 --auth-file auth.json \
@@ -90,17 +90,17 @@ of --allowed-host: a web page can make any other name lead here.
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "`HOST:PORT` to serve; an empty host is every interface")
-	flags.StringVar(&f.authFile, "auth-file", "", "`FILE` that names who may do what, by bearer tokens or certificates")
+	flags.StringVar(&f.authFile, "auth-file", "", "`FILE` with the rights of clients, by bearer tokens or certificates")
 	flags.StringVar(&f.cert, "tls-cert", "", "`FILE` of the certificate, in PEM")
 	flags.StringVar(&f.key, "tls-key", "", "`FILE` of its private key")
 	flags.StringVar(&f.clientCA, "tls-client-ca", "", "`FILE` of the authorities that sign clients' certificates")
-	flags.BoolVar(&f.insecure, "insecure", false, "serve other interfaces than loopback although nobody is asked who they are")
-	flags.StringArrayVar(&f.hosts, "allowed-host", nil, "`NAME` under which requests are answered although nobody is asked who they are, beside localhost and IP addresses; may be repeated")
-	flags.StringVar(&f.auditLog, "audit-log", "", "append to `FILE` who held which lock, when, and why it ended, as lines of JSON; HUP opens it anew")
-	flags.Var(&f.delay, "drain-delay", "how long /readyz says no before the drain begins, while requests are served as before")
-	flags.Var(&f.drain, "drain", "how long operations that run may take to finish when the service is to end")
-	flags.StringVar(&f.level, "log", "info", "what is logged: `debug|info|warn|error`; requests are info")
-	flags.StringVar(&f.ui, "ui", "", "what the page at / can do: `off|read|full` (default: full where clients are asked who they are, otherwise read)")
+	flags.BoolVar(&f.insecure, "insecure", false, "listen on other interfaces than loopback without authentication")
+	flags.StringArrayVar(&f.hosts, "allowed-host", nil, "`NAME` of the service, besides localhost and IP addresses, for requests without authentication; may be repeated")
+	flags.StringVar(&f.auditLog, "audit-log", "", "append the holder, times and end of each lease to `FILE`, as lines of JSON; HUP opens it again")
+	flags.Var(&f.delay, "drain-delay", "time between not ready at /readyz and the drain, in which requests are served as before")
+	flags.Var(&f.drain, "drain", "time for running operations to finish at the end of the service")
+	flags.StringVar(&f.level, "log", "info", "least level of the log, `debug|info|warn|error`; requests have info")
+	flags.StringVar(&f.ui, "ui", "", "functions of the page at /, `off|read|full` (default: full if clients are authenticated, otherwise read)")
 	f.operation.register(flags)
 	f.limits.register(flags)
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
@@ -192,7 +192,7 @@ func (f *files) follow(hangups <-chan os.Signal, log *slog.Logger) (stop func())
 			case <-hangups:
 			}
 			if err := f.reload(); err != nil {
-				log.Error("files not read again; what was read before counts", "error", err)
+				log.Error("files not read again; the earlier content stays in force", "error", err)
 			} else {
 				log.Info("files read again")
 			}
@@ -230,7 +230,7 @@ func (f *serveFlags) open(exposed []string) (all files, opts []server.Option, er
 	case f.clientCA != "":
 		opts = append(opts, server.WithAuthenticator(auth.AnyCertificate()))
 	case !f.insecure && len(exposed) > 0:
-		return all, nil, usage("%s can be reached from elsewhere and nobody would be asked who they are; give --auth-file or --tls-client-ca, or --insecure if that is meant", exposed[0])
+		return all, nil, usage("%s can be reached from other machines without authentication; give --auth-file or --tls-client-ca, or --insecure if that is intended", exposed[0])
 	}
 	return all, opts, nil
 }

@@ -37,12 +37,12 @@ func newLimitFlags() limitFlags {
 func (f *limitFlags) register(flags *pflag.FlagSet) {
 	flags.Int64Var(&f.body, "max-body", f.body, "most `BYTES` of a request's body")
 	flags.Var(&f.ttl, "max-ttl", "longest time to live of a lease, and lock delay")
-	flags.Var(&f.wait, "max-wait", "how long an answer is held back at most; who waits longer asks again")
+	flags.Var(&f.wait, "max-wait", "longest time until an answer; a client that waits longer asks again")
 	flags.IntVar(&f.perClient, "max-waiters", f.perClient, "most requests of one client that wait, `N`")
 	flags.IntVar(&f.perKey, "max-waiters-per-key", f.perKey, "most requests for one lock that wait, `N`")
 	flags.IntVar(&f.conns, "max-connections", 0, "most connections, `N` (default: nine tenths of the descriptors that the process may have)")
-	flags.BoolVar(&f.undo, "undo-on-reset", true, "take a reset right after the grant to a long poll for a client that died before it read; false behind balancers that reset")
-	flags.Var(&f.store, "store-timeout", "how long the store is asked before the outcome is said to be unknown")
+	flags.BoolVar(&f.undo, "undo-on-reset", true, "treat a reset right after the grant to a long poll as a client that died before it read; false behind balancers that reset")
+	flags.Var(&f.store, "store-timeout", "time limit of a request to the store; its outcome is unknown after it")
 }
 
 func (f *limitFlags) options() []server.Option {
@@ -76,13 +76,13 @@ func newOperationFlags() operationFlags {
 }
 
 func (f *operationFlags) register(flags *pflag.FlagSet) {
-	flags.Var(&f.length, "operation", "the operation under /api/locks does nothing for so long")
+	flags.Var(&f.length, "operation", "duration of the operation under /api/locks, which only waits")
 	flags.StringVar(&f.command, "operation-command", "", "the operation is `STRING`, run with sh -c")
 	flags.Var(&f.ttl, "operation-ttl", "time to live of an operation's lease")
-	flags.Var(&f.wait, "operation-wait", "how long an operation waits for its turn, with the pattern fair")
-	flags.Var(&f.grace, "operation-grace", "time between TERM and KILL for a command whose lock is lost")
+	flags.Var(&f.wait, "operation-wait", "longest wait of an operation for its turn, with the pattern fair")
+	flags.Var(&f.grace, "operation-grace", "time between TERM and KILL for a command after the loss of its lock")
 	flags.IntVar(&f.most, "max-operations", f.most, "most operations at a time, `N`")
-	flags.StringVar(&f.quorum, "quorum-store", "", "store of the pattern redlock, a `URL` (default: the one that is served)")
+	flags.StringVar(&f.quorum, "quorum-store", "", "store of the pattern redlock, a `URL` (default: the served store)")
 }
 
 func (f *operationFlags) options() ([]server.Option, error) {

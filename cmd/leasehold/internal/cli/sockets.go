@@ -22,12 +22,12 @@ func (f *serveFlags) activated(listenGiven bool) ([]net.Listener, error) {
 	for i, l := range found {
 		if l == nil {
 			closeAll(found)
-			return nil, usage("the socket unit has, as number %d, what is no listening stream; it needs ListenStream= and Accept=no", i+1)
+			return nil, usage("socket %d of the unit is not a listening stream socket; it needs ListenStream= and Accept=no", i+1)
 		}
 	}
 	if len(found) > 0 && listenGiven {
 		closeAll(found)
-		return nil, usage("--listen %s is given besides %d sockets of systemd; the socket unit says where to listen", f.listen, len(found))
+		return nil, usage("--listen %s is given besides %d sockets of systemd; the socket unit sets the addresses", f.listen, len(found))
 	}
 	return found, nil
 }
@@ -74,6 +74,6 @@ func urlOf(scheme string, a net.Addr) string {
 // notify reports a change of state to systemd, if $NOTIFY_SOCKET is set.
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("systemd could not be told", "state", state, "error", err)
+		log.Warn("systemd was not notified", "state", state, "error", err)
 	}
 }

@@ -19,9 +19,9 @@ func newWait(g *global) *cobra.Command {
 		Use:   "wait [flags] NAME",
 		Short: "Wait until a lock is free, without taking it",
 		Long: strings.TrimSpace(`
-Wait returns when nobody holds the lock NAME or waits for it. It takes no place in
-the queue and keeps nobody out: by the time it has returned somebody else may hold
-the lock. It looks twice a second, and waits for a store that does not answer.
+Wait returns when the lock NAME has no holder and no waiter. It takes no place in the
+queue and keeps no process out: another process may hold the lock when wait returns.
+It looks twice a second, and waits for a store that does not answer.
 `),
 		Example: `  leasehold wait -w 10m migrate && ./start-server`,
 		Args:    exactly(1, "the name of a lock"),
@@ -29,10 +29,10 @@ the lock. It looks twice a second, and waits for a store that does not answer.
 		RunE:    g.withClient(f.untilFree),
 	}
 	flags := cmd.Flags()
-	flags.VarP(&f.wait, "wait", "w", "wait at most so long, as 90s, 5m or plain seconds, then exit with 75")
+	flags.VarP(&f.wait, "wait", "w", "longest wait, such as 90s, 5m or plain seconds; then exit with 75")
 	f.registerOutage(flags)
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", codeBusy, "exit code if the lock is held, `N`")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but errors")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only errors")
 	return cmd
 }
 

@@ -19,11 +19,10 @@ func newWatch(g *global) *cobra.Command {
 		Use:   "watch NAME",
 		Short: "Print a line whenever holders or waiters of a lock change",
 		Long: strings.TrimSpace(`
-Watch prints who holds the lock NAME and who waits for it: at once, and whenever
-that has changed, until it is interrupted. With --json every line is what
-"inspect" shows, with the time. It looks twice a second, so that what lasts less
-may not be seen. If the store does not answer the first look, watch fails; one that
-stops answering later is reported, and asked again.
+Watch prints the holders and waiters of the lock NAME: at once, and after each
+change, until it is interrupted. With --json every line is the output of "inspect"
+with the time. It looks twice a second, and may miss a shorter state. If the store
+does not answer at the start, watch fails. It reports a later outage, and asks again.
 `),
 		Example: `  leasehold watch nightly-backup
   leasehold watch nightly-backup --json | jq -r .holders[].owner`,
