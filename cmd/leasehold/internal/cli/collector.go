@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/tls"
@@ -46,55 +45,96 @@ const (
 	maxCollected     = 4 << 10          // bytes of an answer, for the log
 )
 
-// newCollector returns the collector that the environment variables describe, which
-// checkVariables has checked. It reads the files of certificates.
+// newCollector returns the collector that the environment variables describe. It reads the
+// files of certificates. The error names a variable with an invalid value, which the exporter
+// itself would replace by its default.
 func newCollector(getenv func(string) string) (*collector, error) {
-	c := &collector{url: collectorURL(getenv), header: collectorHeader(getenv)}
-	switch compression := otlpVariable(getenv, "COMPRESSION"); compression {
+	c := &collector{url: defaultCollector, header: http.Header{"User-Agent": {"leasehold"}}}
+	c.client = &http.Client{Timeout: collectorTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // the headers may hold a password for this collector
+	}}
+	for _, variable := range []struct {
+		word string
+		set  func(string) error
+	}{
+		{"PROTOCOL", c.setProtocol}, {"ENDPOINT", c.setEndpoint}, {"HEADERS", c.setHeaders},
+		{"TIMEOUT", c.setTimeout}, {"COMPRESSION", c.setCompression},
+	} {
+		value := otlpVariable(getenv, variable.word)
+		if value == "" {
+			continue
+		}
+		if err := variable.set(value); err != nil {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_%s: %w", variable.word, err)
+		}
+	}
+	if getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" { // it is for all signals
+		c.url = strings.TrimSuffix(c.url, "/") + "/v1/traces"
+	}
+	c.header.Set("Content-Type", "application/x-protobuf")
+	config, err := collectorTLS(getenv)
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = config
+	c.client.Transport = transport
+	return c, err
+}
+
+// otlpVariable returns the variable for traces with the suffix word, or, if that is not set,
+// the variable for all signals.
+func otlpVariable(getenv func(string) string, word string) string {
+	if v := getenv("OTEL_EXPORTER_OTLP_TRACES_" + word); v != "" {
+		return v
+	}
+	return getenv("OTEL_EXPORTER_OTLP_" + word)
+}
+
+func (c *collector) setProtocol(text string) error {
+	if text != "http/protobuf" {
+		return fmt.Errorf("%q is not spoken, but http/protobuf is", text)
+	}
+	return nil
+}
+
+func (c *collector) setEndpoint(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return errors.New("not an http or https URL") // it may hold a password
+	}
+	c.url = text
+	return nil
+}
+
+func (c *collector) setHeaders(text string) error {
+	for pair := range strings.SplitSeq(text, ",") {
+		name, value, ok := strings.Cut(pair, "=")
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if name = strings.TrimSpace(name); !ok || err != nil || name == "" {
+			return errors.New("not of the form name=value,name=value") // it may hold a password
+		}
+		c.header.Set(name, value)
+	}
+	return nil
+}
+
+func (c *collector) setTimeout(text string) error {
+	ms, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || ms <= 0 {
+		return fmt.Errorf("%q is not a number of milliseconds above 0", text)
+	}
+	c.client.Timeout = time.Duration(ms) * time.Millisecond
+	return nil
+}
+
+func (c *collector) setCompression(text string) error {
+	switch text {
 	case "gzip":
 		c.zipped = true
 		c.header.Set("Content-Encoding", "gzip")
-	case "", "none":
+	case "none":
 	default:
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_COMPRESSION=%q is neither gzip nor none", compression)
+		return fmt.Errorf("%q is neither gzip nor none", text)
 	}
-	config, err := collectorTLS(getenv)
-	if err != nil {
-		return nil, err
-	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.TLSClientConfig = config
-	timeout := collectorTimeout
-	if ms, err := strconv.Atoi(otlpVariable(getenv, "TIMEOUT")); err == nil {
-		timeout = time.Duration(ms) * time.Millisecond
-	}
-	c.client = &http.Client{Transport: transport, Timeout: timeout, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // the headers may hold a password for this collector
-	}}
-	return c, nil
-}
-
-// collectorURL returns the URL for spans: the endpoint for traces without a change, or the
-// endpoint for all signals with the path for traces.
-func collectorURL(getenv func(string) string) string {
-	if endpoint := getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); endpoint != "" {
-		return endpoint
-	}
-	endpoint := cmp.Or(getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), defaultCollector)
-	return strings.TrimSuffix(endpoint, "/") + "/v1/traces"
-}
-
-func collectorHeader(getenv func(string) string) http.Header {
-	header := http.Header{"User-Agent": {"leasehold"}}
-	for pair := range strings.SplitSeq(otlpVariable(getenv, "HEADERS"), ",") {
-		name, value, _ := strings.Cut(pair, "=")
-		value, _ = url.PathUnescape(strings.TrimSpace(value))
-		if name = strings.TrimSpace(name); name != "" {
-			header.Set(name, value)
-		}
-	}
-	header.Set("Content-Type", "application/x-protobuf")
-	return header
+	return nil
 }
 
 // collectorTLS returns nil if no variable names a certificate.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -57,6 +58,19 @@ func traces(log *slog.Logger) (opts []server.Option, end func(), err error) {
 	}
 	const scope = "github.com/leasehold-go/leasehold/server"
 	return []server.Option{server.WithTracer(tracer{provider.Tracer(scope)})}, end, nil
+}
+
+// spansAsked reports whether the standard environment variables ask for spans:
+// OTEL_TRACES_EXPORTER, which is otlp or none, OTEL_SDK_DISABLED, and the endpoint.
+func spansAsked(getenv func(string) string) (bool, error) {
+	switch exporter := getenv("OTEL_TRACES_EXPORTER"); {
+	case strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true"), exporter == "none":
+		return false, nil
+	case exporter != "" && exporter != "otlp":
+		return false, fmt.Errorf("OTEL_TRACES_EXPORTER=%q is neither otlp nor none", exporter)
+	default:
+		return exporter != "" || otlpVariable(getenv, "ENDPOINT") != "", nil
+	}
 }
 
 // tracer makes the spans of the service, with the names of OpenTelemetry's conventions
