@@ -93,11 +93,11 @@ func (c *runCommand) lead(ctx context.Context) error {
 		switch {
 		case ended && exit.lost:
 			if exit.err != nil {
-				c.report.later(levelQuiet, event{Event: "lost", Key: c.names[0], Error: err.Error()}, "%v", err)
+				c.report.say(c.report.lines.later, levelQuiet, event{Event: "lost", Key: c.names[0], Error: err.Error()}, "%v", err)
 			}
-			c.report.later(levelNormal, event{Event: "campaigning", Key: c.names[0]}, "lock %q: campaigning again", c.names[0])
+			c.report.say(c.report.lines.later, levelNormal, event{Event: "campaigning", Key: c.names[0]}, "lock %q: campaigning again", c.names[0])
 		case !ended && codeOf(err) == codeUnavailable && !errors.Is(err, driver.ErrPermanent): // err occurred before the command started
-			c.report.later(levelNormal, event{Event: "campaigning", Key: c.names[0], Error: err.Error()}, "%v; campaigning again", err)
+			c.report.say(c.report.lines.later, levelNormal, event{Event: "campaigning", Key: c.names[0], Error: err.Error()}, "%v; campaigning again", err)
 			time.Sleep(campaignAgain)
 		default:
 			return err

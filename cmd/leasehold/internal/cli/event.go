@@ -65,25 +65,12 @@ func newReporter(w io.Writer, asJSON bool, level int) reporter {
 	return reporter{lines: &lines{w: w, max: maxLines}, json: asJSON, level: level}
 }
 
-// now writes an event, and returns when the line is written.
-func (r *reporter) now(level int, e event, format string, args ...any) {
+// say writes an event by write, which is now, soon or later of the reporter's lines. Soon is
+// for a line that must precede the output of a command that is about to begin, and later for
+// goroutines on which leases depend.
+func (r *reporter) say(write func(string), level int, e event, format string, args ...any) {
 	if text := r.text(level, e, format, args...); text != "" {
-		r.lines.now(text)
-	}
-}
-
-// soon is now for a line that must precede the output of a command that is about to
-// begin. It waits for at most a second if standard error is not read.
-func (r *reporter) soon(level int, e event, format string, args ...any) {
-	if text := r.text(level, e, format, args...); text != "" {
-		r.lines.soon(text)
-	}
-}
-
-// later is now for goroutines on which leases depend: it does not wait for the write.
-func (r *reporter) later(level int, e event, format string, args ...any) {
-	if text := r.text(level, e, format, args...); text != "" {
-		r.lines.later(text)
+		write(text)
 	}
 }
 
@@ -99,36 +86,36 @@ func (r *reporter) text(level int, e event, format string, args ...any) string {
 }
 
 func (r *reporter) acquired(l *leasehold.Lease, owner string, waited time.Duration) {
-	r.soon(levelVerbose, event{
+	r.say(r.lines.soon, levelVerbose, event{
 		Event: "acquired", Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: owner,
 		Waited: ms(waited), Left: ms(l.Remaining()),
 	}, "lock %q: acquired after %s, lease %s, token %d", l.Key(), span(waited), l.ID(), l.Token())
 }
 
 func (r *reporter) started(l *leasehold.Lease, pid int) {
-	r.later(levelVerbose, event{Event: "started", Key: l.Key(), Lease: l.ID(), Pid: pid}, "lock %q: command runs as process %d", l.Key(), pid)
+	r.say(r.lines.later, levelVerbose, event{Event: "started", Key: l.Key(), Lease: l.ID(), Pid: pid}, "lock %q: command runs as process %d", l.Key(), pid)
 }
 
 func (r *reporter) ended(l *leasehold.Lease, code int) {
-	r.later(levelVerbose, event{Event: "ended", Key: l.Key(), Lease: l.ID(), Code: &code}, "lock %q: command ended with code %d", l.Key(), code)
+	r.say(r.lines.later, levelVerbose, event{Event: "ended", Key: l.Key(), Lease: l.ID(), Code: &code}, "lock %q: command ended with code %d", l.Key(), code)
 }
 
 func (r *reporter) released(l *leasehold.Lease) {
-	r.now(levelVerbose, event{Event: "released", Key: l.Key(), Lease: l.ID()}, "lock %q: released", l.Key())
+	r.say(r.lines.now, levelVerbose, event{Event: "released", Key: l.Key(), Lease: l.ID()}, "lock %q: released", l.Key())
 }
 
 func (r *reporter) unconfirmed(l *leasehold.Lease, left time.Duration) {
-	r.later(levelNormal, event{Event: "unconfirmed", Key: l.Key(), Lease: l.ID(), Left: ms(left)},
+	r.say(r.lines.later, levelNormal, event{Event: "unconfirmed", Key: l.Key(), Lease: l.ID(), Left: ms(left)},
 		"lock %q: the store does not confirm the lease; unless it does, the command is ended in %s", l.Key(), span(left))
 }
 
 func (r *reporter) confirmed(l *leasehold.Lease) {
-	r.later(levelNormal, event{Event: "confirmed", Key: l.Key(), Lease: l.ID(), Left: ms(l.Remaining())},
+	r.say(r.lines.later, levelNormal, event{Event: "confirmed", Key: l.Key(), Lease: l.ID(), Left: ms(l.Remaining())},
 		"lock %q: the store confirms the lease again", l.Key())
 }
 
 func (r *reporter) overdue(l *leasehold.Lease, limit, grace time.Duration) {
-	r.later(levelNormal, event{Event: "overdue", Key: l.Key(), Lease: l.ID()},
+	r.say(r.lines.later, levelNormal, event{Event: "overdue", Key: l.Key(), Lease: l.ID()},
 		"lock %q: the command has run for %s; it gets TERM now and KILL after %s", l.Key(), span(limit), span(grace))
 }
 
@@ -136,28 +123,28 @@ func (r *reporter) overdue(l *leasehold.Lease, limit, grace time.Duration) {
 func (r *reporter) outage(o leasehold.OutageInfo) {
 	away := time.Since(o.Since)
 	if o.Over {
-		r.later(levelNormal, event{Event: "answers", Away: ms(away)}, "the store answers again after %s", span(away))
+		r.say(r.lines.later, levelNormal, event{Event: "answers", Away: ms(away)}, "the store answers again after %s", span(away))
 		return
 	}
-	r.later(levelNormal, event{Event: "away", Away: ms(away), Error: o.Err.Error()}, "the store does not answer: %v; asking it again", o.Err)
+	r.say(r.lines.later, levelNormal, event{Event: "away", Away: ms(away), Error: o.Err.Error()}, "the store does not answer: %v; asking it again", o.Err)
 }
 
 // unaudited reports that lines of the audit log are lost. It ignores a nil err, which means
 // that lines are written again.
 func (r *reporter) unaudited(key string, err error) {
 	if err != nil {
-		r.later(levelQuiet, event{Event: "unaudited", Key: key, Error: err.Error()}, "the audit log cannot be written: %v", err)
+		r.say(r.lines.later, levelQuiet, event{Event: "unaudited", Key: key, Error: err.Error()}, "the audit log cannot be written: %v", err)
 	}
 }
 
 func (r *reporter) unprotected(key string, err error) {
-	r.now(levelQuiet, event{Event: "unprotected", Key: key, Error: err.Error()},
+	r.say(r.lines.now, levelQuiet, event{Event: "unprotected", Key: key, Error: err.Error()},
 		"WARNING: the command runs WITHOUT the lock, as --if-unavailable=run says: %s", strings.TrimPrefix(err.Error(), "leasehold: "))
 }
 
 // leftover reports a process that the command has left behind.
 func (r *reporter) leftover(key string, pid int, grace time.Duration) {
-	r.later(levelNormal, event{Event: "leftover", Key: key, Pid: pid},
+	r.say(r.lines.later, levelNormal, event{Event: "leftover", Key: key, Pid: pid},
 		"lock %q: the command has ended and left process %d behind; that gets TERM now and KILL after %s", key, pid, span(grace))
 }
 
@@ -167,7 +154,7 @@ func (r *reporter) survives(key string, s proc.Survivor) {
 	if s.Denied {
 		reason = "cannot be signalled: operation not permitted"
 	}
-	r.later(levelQuiet, event{Event: "survives", Key: key, Pid: s.Pid, Error: reason},
+	r.say(r.lines.later, levelQuiet, event{Event: "survives", Key: key, Pid: s.Pid, Error: reason},
 		"lock %q: WARNING: process %d of user %s %s; leasehold waits for its end, and cannot keep it from working when the lease is over", key, s.Pid, userName(s.UID), reason)
 }
 
@@ -180,6 +167,6 @@ func userName(uid int) string {
 }
 
 func (r *reporter) lost(l *leasehold.Lease, cause error, consequence string) {
-	r.later(levelQuiet, event{Event: "lost", Key: l.Key(), Lease: l.ID(), Error: cause.Error()},
+	r.say(r.lines.later, levelQuiet, event{Event: "lost", Key: l.Key(), Lease: l.ID(), Error: cause.Error()},
 		"lock %q: %v; %s", l.Key(), cause, consequence)
 }

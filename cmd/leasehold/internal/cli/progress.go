@@ -84,7 +84,7 @@ func (v *queueView) line(e wait) {
 		h := wire.HolderOf(e.Holder)
 		ev.Holder = &h
 	}
-	v.report.later(levelNormal, ev, "waiting for %q: %s", e.Key, situation(e))
+	v.report.say(v.report.lines.later, levelNormal, ev, "waiting for %q: %s", e.Key, situation(e))
 }
 
 // situation describes the holder and the position in the queue.
