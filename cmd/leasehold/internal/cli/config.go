@@ -172,7 +172,7 @@ func (g *global) configured() (config, error) {
 	return g.config, g.configErr
 }
 
-// prepare refuses negative durations, and makes the TTL of the configuration the default of
+// prepare refuses durations out of bounds, and makes the TTL of the configuration the default of
 // a verb that has one.
 func (g *global) prepare(cmd *cobra.Command, _ []string) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
@@ -184,7 +184,13 @@ func (g *global) prepare(cmd *cobra.Command, _ []string) (err error) {
 		return err
 	}
 	flag := cmd.Flags().Lookup("ttl")
-	if flag == nil || flag.Changed {
+	if flag == nil {
+		return nil
+	}
+	if d := time.Duration(*flag.Value.(*duration)); d < leasehold.MinTTL || d > leasehold.MaxTTL {
+		return usage("TTL %v is not between %v and %v", d, leasehold.MinTTL, leasehold.MaxTTL)
+	}
+	if flag.Changed {
 		return nil
 	}
 	c, err := g.configured()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/doctor"
@@ -42,11 +41,7 @@ a finding makes locks unsafe.
   leasehold doctor --ttl 10s redis://db1 redis://db2 redis://db3
   leasehold doctor --json | jq '.findings[] | select(.severity == "unsafe")'`,
 		RunE: func(cmd *cobra.Command, urls []string) error {
-			lasts := time.Duration(ttl)
-			if lasts < leasehold.MinTTL || lasts > leasehold.MaxTTL {
-				return usage("TTL %v is not between %v and %v", lasts, leasehold.MinTTL, leasehold.MaxTTL)
-			}
-			return g.doctor(cmd, urls, lasts)
+			return g.doctor(cmd, urls, time.Duration(ttl))
 		},
 	}
 	cmd.Flags().Var(&ttl, "ttl", "time to live to test with")

@@ -31,11 +31,7 @@ grant such a long lease; in both cases the lease ends at the same time as before
 		Example: `  leasehold renew deploy "$id" --ttl 5m || exit`,
 		Args:    exactly(2, "the name of a lock and the id of a lease"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d := time.Duration(ttl)
-			if d < leasehold.MinTTL || d > leasehold.MaxTTL {
-				return usage("TTL %v is not between %v and %v", d, leasehold.MinTTL, leasehold.MaxTTL)
-			}
-			ref := driver.Ref{Key: args[0], ID: args[1], TTL: d}
+			ref := driver.Ref{Key: args[0], ID: args[1], TTL: time.Duration(ttl)}
 			return g.refer(ref, func(ctx context.Context, store driver.Driver) (reply driver.Reply, err error) {
 				store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 				if reply.State == driver.Queued {

@@ -105,10 +105,7 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 		return c.refused(ctx, errors.Join(cause, lease.release(nil)))
 	}
 	m := newMonitor(c, lease)
-	p, err := proc.Start(proc.Command{
-		Args: c.argv, Env: environ(&c.lockSpec, lease),
-		Grace: c.grace, Deadline: m.deadline, Signals: watcher.signals, Prepared: c.guard, Survivor: c.survives, Leftover: c.leftover,
-	})
+	p, err := c.start(watcher, environ(&c.lockSpec, lease), m.deadline)
 	if err != nil {
 		watcher.stop()
 		return notStarted(err, lease)
@@ -125,19 +122,20 @@ func (c *runCommand) execute(ctx context.Context, lease *leaseSet, watcher *sign
 	return m.verdict(result, err, lease.release(ended))
 }
 
-// survives reports a process that cannot be ended.
-func (c *runCommand) survives(s proc.Survivor) { c.report.survives(c.names[0], s) }
-
-// leftover reports a process that the command has left behind.
-func (c *runCommand) leftover(pid int) { c.report.leftover(c.names[0], pid, c.grace) }
+// start starts the command.
+func (c *runCommand) start(watcher *signalWatcher, env []string, deadline time.Time) (*proc.Process, error) {
+	return proc.Start(proc.Command{
+		Args: c.argv, Env: env, Grace: c.grace, Deadline: deadline, Signals: watcher.signals, Prepared: c.guard,
+		Survivor: func(s proc.Survivor) { c.report.survives(c.names[0], s) },
+		Leftover: func(pid int) { c.report.leftover(c.names[0], pid, c.grace) },
+	})
+}
 
 // executeUnprotected runs the command without the locks, since the store failed with
 // cause.
 func (c *runCommand) executeUnprotected(watcher *signalWatcher, cause error) error {
 	c.report.unprotected(c.names[0], cause)
-	p, err := proc.Start(proc.Command{
-		Args: c.argv, Env: append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), Grace: c.grace, Signals: watcher.signals, Prepared: c.guard, Survivor: c.survives, Leftover: c.leftover,
-	})
+	p, err := c.start(watcher, append(passedOn(c.store, c.flags.passStore), envUnprotected+"=1"), time.Time{})
 	if err != nil {
 		watcher.stop()
 		return notStarted(err, new(leaseSet))

@@ -131,20 +131,14 @@ func (f *serveFlags) logger(w io.Writer) (_ *slog.Logger, flush func(), err erro
 // page returns the mode of the web page. Without authentication the service cannot record the
 // name of a user who breaks a lease, so that the operator must allow this explicitly.
 func (f *serveFlags) page() (server.PageMode, error) {
-	switch f.ui {
-	case "off":
-		return server.PageOff, nil
-	case "read":
-		return server.PageRead, nil
-	case "full":
-		return server.PageFull, nil
-	case "":
-		if f.authFile != "" || f.clientCA != "" {
-			return server.PageFull, nil
-		}
-		return server.PageRead, nil
+	mode, ok := map[string]server.PageMode{"off": server.PageOff, "read": server.PageRead, "full": server.PageFull, "": server.PageRead}[f.ui]
+	if !ok {
+		return 0, usage("--ui %q is none of off, read, full", f.ui)
 	}
-	return 0, usage("--ui %q is none of off, read, full", f.ui)
+	if f.ui == "" && f.authFile+f.clientCA != "" {
+		mode = server.PageFull
+	}
+	return mode, nil
 }
 
 // files are the files that SIGHUP reloads.
