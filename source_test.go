@@ -86,7 +86,7 @@ func directions() []direction {
 		},
 		{
 			pkg:     module + "/server/auth",
-			imports: []string{core, module + "/internal/oneline", module + "/server/internal/check"},
+			imports: []string{core, module + "/internal/oneline", module + "/internal/check"},
 			why:     "authentication does not depend on the request",
 		},
 		{

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/internal/api"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // acquireCall is the state of an acquire. It is on the heap because thousands of acquires wait
@@ -127,7 +127,7 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 	x.LeaseID = b.LeaseID
 	a := &acquireCall{s: s, x: x, r: r, client: clientOf(r.Context())}
 	a.req, err = s.request(name, &b)
-	if err := check.First(err, check.ID(b.LeaseID)); err != nil {
+	if err := cmp.Or(err, check.ID(b.LeaseID)); err != nil {
 		return nil, err
 	}
 	if err := driver.Supports(s.store, a.req); err != nil {
@@ -138,7 +138,7 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 	}
 	absent := time.Duration(0)
 	if b.Wait > 0 {
-		absent = check.DefaultTicket
+		absent = api.DefaultTicket
 	}
 	a.end, a.ticket = x.Started.Add(b.Wait.Duration()), api.MillisOr(b.Ticket, absent).Duration()
 	a.keeps, a.notify = b.Ticket != nil && a.ticket > 0, a.req.HintAddress

@@ -14,11 +14,11 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // document is the part of the OpenAPI document that describes the code.
@@ -316,7 +316,7 @@ func TestOpenAPI_DescribesTheTypes(t *testing.T) {
 func TestOpenAPI_HasTheBoundsOfRequests(t *testing.T) {
 	doc, _ := documentOf(t, server.PageFull)
 	id := fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, check.MaxID-1)
-	visit := schema{MaxLength: check.MaxVisit, Pattern: `^[A-Za-z0-9_./-]*$`}
+	visit := schema{MaxLength: api.MaxVisit, Pattern: `^[A-Za-z0-9_./-]*$`}
 	millis := func(low, high time.Duration) schema {
 		return schema{Minimum: low.Milliseconds(), Maximum: high.Milliseconds()}
 	}
@@ -326,16 +326,16 @@ func TestOpenAPI_HasTheBoundsOfRequests(t *testing.T) {
 	}
 	permits := schema{Minimum: 0, Maximum: 1<<31 - 1}
 	token := schema{Minimum: 0, Maximum: 1<<53 - 1}
-	name := schema{MaxLength: check.MaxName}
-	ttl := defaults(millis(check.MinTTL, check.MaxTTL), check.DefaultTTL.Milliseconds())
+	name := schema{MaxLength: check.MaxKey}
+	ttl := defaults(millis(check.MinTTL, check.MaxTTL), api.DefaultTTL.Milliseconds())
 	for where, want := range map[string]schema{
 		"Acquire": {}, "Renew": {}, "Release": {}, "Break": {},
-		"Acquire.ttlMs": ttl, "Acquire.waitMs": millis(0, check.MaxTTL), "Acquire.ticketMs": millis(0, check.MaxTicket),
-		"Acquire.lockDelayMs": millis(0, check.MaxTTL), "Acquire.confirmMs": millis(0, check.MaxTicket),
+		"Acquire.ttlMs": ttl, "Acquire.waitMs": millis(0, check.MaxTTL), "Acquire.ticketMs": millis(0, api.MaxTicket),
+		"Acquire.lockDelayMs": millis(0, check.MaxTTL), "Acquire.confirmMs": millis(0, api.MaxTicket),
 		"Acquire.limit": permits, "Acquire.permits": permits, "Acquire.minToken": token, "Acquire.notify": name,
 		"Acquire.owner": {MaxLength: check.MaxOwner}, "Acquire.visit": visit,
 		"Acquire.mode": {Default: "exclusive"}, "Acquire.policy": {Default: "fifo"},
-		"Renew.ttlMs": ttl, "Renew.ticketMs": defaults(millis(0, check.MaxTicket), check.DefaultTicket.Milliseconds()),
+		"Renew.ttlMs": ttl, "Renew.ticketMs": defaults(millis(0, api.MaxTicket), api.DefaultTicket.Milliseconds()),
 		"Renew.minToken": token, "Renew.notify": name, "Renew.visit": visit,
 		"Release.keepMs": millis(0, check.MaxTTL), "Release.forbidMs": {Minimum: 0, Default: 60000}, "Release.visit": visit,
 		"Break.reason": {MinLength: 1, MaxLength: check.MaxReason},

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func eventRoutes() []route {
@@ -46,7 +46,7 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		return api.NewProblem(Invalid, "%d names, more than %d", len(names), maxNames)
 	}
 	for _, name := range names {
-		if err := check.Text("name", name, 1, check.MaxName); err != nil {
+		if err := check.Text("name", name, 1, check.MaxKey); err != nil {
 			return err
 		}
 	}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func healthRoutes() []route {

@@ -1,17 +1,18 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func leaseRoutes() []route {
@@ -113,19 +114,19 @@ func leaseRef(x *Exchange, key, id string) (driver.Ref, error) {
 		return driver.Ref{}, api.NewProblem(Invalid, "the path names the lease: leaseId is not allowed in the body")
 	}
 	name, err := lockName(x, key)
-	return driver.Ref{Key: name, ID: x.LeaseID}, check.First(err, check.ID(x.LeaseID))
+	return driver.Ref{Key: name, ID: x.LeaseID}, cmp.Or(err, check.ID(x.LeaseID))
 }
 
 // renewal adds the values of a body to the reference of a lease, and checks them.
 func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 	ttl, err := s.lifetime(b.TTL)
-	ticket := api.MillisOr(b.Ticket, check.DefaultTicket)
+	ticket := api.MillisOr(b.Ticket, api.DefaultTicket)
 	ref.TTL, ref.TicketTTL, ref.HintAddress, ref.Token, ref.Level = ttl, ticket.Duration(), b.Notify, int64(b.MinToken), b.Level
-	err = check.First(err,
-		check.Millis("ticketMs", ticket, 0, check.MaxTicket),
-		check.Text("notify", b.Notify, 0, check.MaxName),
-		check.Int("minToken", int64(b.MinToken), 0, 1<<53-1),
-		check.Visit(b.Visit),
+	err = cmp.Or(err,
+		api.CheckMillis("ticketMs", ticket, 0, api.MaxTicket),
+		check.Text("notify", b.Notify, 0, check.MaxKey),
+		check.Range("minToken", b.MinToken, 0, 1<<53-1),
+		check.Visit(b.Visit, api.MaxVisit),
 	)
 	ref.Visit = s.inflight.renewerOf(b.Visit)
 	if err == nil {
@@ -281,7 +282,7 @@ func (s *Server) publishGone(ctx context.Context, gone []event) {
 
 // batchRef returns the reference of one lease of a batch, if the client may renew it.
 func (s *Server) batchRef(x *Exchange, b *wire.Renew) (driver.Ref, error) {
-	if err := check.First(check.Text("key", b.Key, 1, check.MaxName), check.ID(b.LeaseID)); err != nil {
+	if err := cmp.Or(check.Key(b.Key), check.ID(b.LeaseID)); err != nil {
 		return driver.Ref{}, err
 	}
 	if !x.may(auth.Acquire, b.Key) {
@@ -306,12 +307,12 @@ func (s *Server) release(w *answer, r *http.Request) error {
 		return err
 	}
 	forbid := api.MillisOr(b.Forbid, timing.ForbidFor)
-	err = check.First(
+	err = cmp.Or(
 		// The maximum TTL is no bound here: it limits the effect of a dead client. This client is
 		// alive, and could as well have kept the lease.
-		check.Millis("keepMs", b.Keep, 0, check.MaxTTL),
-		check.Millis("forbidMs", forbid, 0, max(s.cfg.maxTTL, timing.ForbidFor)),
-		check.Visit(b.Visit),
+		api.CheckMillis("keepMs", b.Keep, 0, check.MaxTTL),
+		api.CheckMillis("forbidMs", forbid, 0, max(s.cfg.maxTTL, timing.ForbidFor)),
+		check.Visit(b.Visit, api.MaxVisit),
 	)
 	if err != nil {
 		return err
@@ -347,7 +348,7 @@ func askedRelease(x *Exchange, r *http.Request) (b wire.Release, err error) {
 	}
 	keep, keepErr := api.Millis(r.URL, "keepMs")
 	forbid, forbidErr := api.Millis(r.URL, "forbidMs")
-	return wire.Release{Keep: api.MillisOr(keep, 0), Forbid: forbid, Visit: r.URL.Query().Get("visit")}, check.First(keepErr, forbidErr)
+	return wire.Release{Keep: api.MillisOr(keep, 0), Forbid: forbid, Visit: r.URL.Query().Get("visit")}, cmp.Or(keepErr, forbidErr)
 }
 
 // breakLease ends the named lease by force.
@@ -361,7 +362,7 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 		return err
 	}
 	w.x.LeaseID = b.LeaseID
-	if err := check.First(check.ID(b.LeaseID), check.Text("reason", b.Reason, 1, check.MaxReason)); err != nil {
+	if err := cmp.Or(check.ID(b.LeaseID), check.Text("reason", b.Reason, 1, check.MaxReason)); err != nil {
 		return err
 	}
 	store, ok := driver.As[driver.Breaker](s.store)

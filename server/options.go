@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 	"github.com/leasehold-go/leasehold/server/internal/sockets"
 	"github.com/leasehold-go/leasehold/server/operations"
 )
@@ -127,7 +127,7 @@ func WithStoreTimeout(d time.Duration) Option {
 // 1 to 1 000 000.
 func WithMaxWaiters(perClient, perKey int) Option {
 	return func(c *config) error {
-		return check.First(
+		return cmp.Or(
 			bounded("maximum of waiters", perClient, 1, 1_000_000, func(c *config) { c.perClient = perClient })(c),
 			bounded("maximum of waiters", perKey, 1, 1_000_000, func(c *config) { c.perKey = perKey })(c),
 		)

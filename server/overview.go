@@ -1,15 +1,16 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 	"github.com/leasehold-go/leasehold/server/internal/overview"
 )
 
@@ -91,7 +92,7 @@ func unseen(r *http.Request, err error) error {
 func (s *Server) overviewLocks(w *answer, r *http.Request) error {
 	q := r.URL.Query()
 	prefix, cursor := q.Get("prefix"), q.Get("cursor")
-	if err := check.First(check.Text("prefix", prefix, 0, check.MaxName), check.Text("cursor", cursor, 0, 8*check.MaxName), s.inspects()); err != nil {
+	if err := cmp.Or(check.Text("prefix", prefix, 0, check.MaxKey), check.Text("cursor", cursor, 0, 8*check.MaxKey), s.inspects()); err != nil {
 		return err
 	}
 	ctx, cancel, err := s.viewing(w, r)
@@ -113,7 +114,7 @@ func (s *Server) overviewLocks(w *answer, r *http.Request) error {
 
 func (s *Server) overviewLock(w *answer, r *http.Request) error {
 	name, err := lockName(&w.x, r.URL.Query().Get("name"))
-	if err := check.First(err, s.inspects()); err != nil {
+	if err := cmp.Or(err, s.inspects()); err != nil {
 		return err
 	}
 	ctx, cancel, err := s.viewing(w, r)

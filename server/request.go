@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -10,11 +9,11 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/internal/api"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // checkAddress refuses an address that cannot be one of this store: with Redis it names a
@@ -78,13 +77,13 @@ func lockName(x *Exchange, key string) (string, error) {
 	case key != "":
 		return "", api.NewProblem(Invalid, "the path names the lock: key is not allowed in the body or query")
 	}
-	return x.Name, check.Text("name", x.Name, 1, check.MaxName)
+	return x.Name, check.Text("name", x.Name, 1, check.MaxKey)
 }
 
 // lifetime returns the TTL of a request.
 func (s *Server) lifetime(m *wire.Millis) (time.Duration, error) {
-	ttl := api.MillisOr(m, min(check.DefaultTTL, s.cfg.maxTTL))
-	return ttl.Duration(), check.Millis("ttlMs", ttl, check.MinTTL, s.cfg.maxTTL)
+	ttl := api.MillisOr(m, min(api.DefaultTTL, s.cfg.maxTTL))
+	return ttl.Duration(), api.CheckMillis("ttlMs", ttl, check.MinTTL, s.cfg.maxTTL)
 }
 
 // request returns the request to the store for the body of an acquire.
@@ -95,26 +94,18 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	}
 	mode, modeErr := wire.ParseMode(b.Mode)
 	policy, policyErr := wire.ParsePolicy(b.Policy)
-	var labels []byte
-	if len(b.Labels) > 0 {
-		labels, _ = json.Marshal(b.Labels)
-	}
-	var labelErr error
-	for label, text := range b.Labels {
-		labelErr = check.First(labelErr, check.Text("label", label+"="+text, 0, 2*check.MaxLabels))
-	}
-	err = check.First(modeErr, policyErr, labelErr,
+	_, labelErr := check.Labels(b.Labels, api.MaxLabels)
+	err = cmp.Or(modeErr, policyErr, labelErr,
 		check.Text("owner", b.Owner, 0, check.MaxOwner),
-		check.Int("size of the labels", int64(len(labels)), 0, check.MaxLabels),
-		check.Int("limit", int64(b.Limit), 0, 1<<31-1),
-		check.Int("permits", int64(b.Permits), 0, 1<<31-1),
-		check.Int("minToken", int64(b.MinToken), 0, 1<<53-1),
-		check.Millis("waitMs", b.Wait, 0, s.cfg.maxWait),
-		check.Millis("ticketMs", api.MillisOr(b.Ticket, 0), 0, check.MaxTicket),
-		check.Millis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
-		check.Millis("confirmMs", b.Confirm, 0, check.MaxTicket),
-		check.Text("notify", b.Notify, 0, check.MaxName),
-		check.Visit(b.Visit),
+		check.Range("limit", b.Limit, 0, 1<<31-1),
+		check.Range("permits", b.Permits, 0, 1<<31-1),
+		check.Range("minToken", b.MinToken, 0, 1<<53-1),
+		api.CheckMillis("waitMs", b.Wait, 0, s.cfg.maxWait),
+		api.CheckMillis("ticketMs", api.MillisOr(b.Ticket, 0), 0, api.MaxTicket),
+		api.CheckMillis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
+		api.CheckMillis("confirmMs", b.Confirm, 0, api.MaxTicket),
+		check.Text("notify", b.Notify, 0, check.MaxKey),
+		check.Visit(b.Visit, api.MaxVisit),
 	)
 	if err == nil && b.Notify != "" && b.Wait > 0 {
 		err = api.NewProblem(Invalid, "notify excludes waitMs: with waitMs the answer itself is held back until the grant")

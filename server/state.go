@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -10,11 +11,11 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 func stateRoutes() []route {
@@ -185,7 +186,7 @@ func (s *Server) list(w *answer, r *http.Request) error {
 	}
 	q := r.URL.Query()
 	prefix, cursor := q.Get("prefix"), q.Get("cursor")
-	if err := check.First(check.Text("prefix", prefix, 0, check.MaxName), check.Text("cursor", cursor, 0, 4*check.MaxName)); err != nil {
+	if err := cmp.Or(check.Text("prefix", prefix, 0, check.MaxKey), check.Text("cursor", cursor, 0, 4*check.MaxKey)); err != nil {
 		return err
 	}
 	if !w.x.may(auth.Read, prefix) {

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/x509"
@@ -17,8 +18,8 @@ import (
 	"sync/atomic"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/oneline"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // File is an [Authenticator] that reads a file of principals: their bearer tokens or client
@@ -257,7 +258,7 @@ func parseRoster(text []byte) (*roster, error) {
 		return nil, fmt.Errorf("more after the JSON: %w", driver.ErrInvalid)
 	}
 	if err := onceEach(json.NewDecoder(bytes.NewReader(text))); err != nil {
-		return nil, fmt.Errorf("%w: %w", driver.ErrInvalid, err)
+		return nil, err
 	}
 	if n := len(file.Principals); n == 0 || n > maxPrincipals {
 		return nil, fmt.Errorf("%d principals, not 1 to %d: %w", n, maxPrincipals, driver.ErrInvalid)
@@ -266,21 +267,21 @@ func parseRoster(text []byte) (*roster, error) {
 	seen := make(map[string]bool)
 	for i, text := range file.Principals {
 		p := &principal{name: text.Name}
-		err := check.First(check.Text("name", p.name, 1, maxPrincipal), once(seen, "name", p.name))
+		err := cmp.Or(check.Text("name", p.name, 1, maxPrincipal), once(seen, "name", p.name))
 		for _, r := range text.Rights {
-			err = check.First(err, p.grant(r.Verbs, r.Prefix))
+			err = cmp.Or(err, p.grant(r.Verbs, r.Prefix))
 		}
 		for _, token := range text.Tokens {
-			err = check.First(err, once(seen, "token", strings.ToLower(token)), known.addToken(token, p))
+			err = cmp.Or(err, once(seen, "token", strings.ToLower(token)), known.addToken(token, p))
 		}
 		for _, name := range text.Certificates {
-			err = check.First(err, once(seen, "certificate", name), known.addName(name, p))
+			err = cmp.Or(err, once(seen, "certificate", name), known.addName(name, p))
 		}
 		if err == nil && (len(text.Tokens)+len(text.Certificates) == 0 || len(p.rights) == 0) {
-			err = errors.New("no tokens and certificates, or no rights")
+			err = check.Errorf("no tokens and certificates, or no rights")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("principal %d, %q: %w: %w", i+1, oneline.Shorten(p.name), driver.ErrInvalid, err)
+			return nil, fmt.Errorf("principal %d, %q: %w", i+1, oneline.Shorten(p.name), err)
 		}
 	}
 	return known, nil
@@ -299,9 +300,9 @@ func onceEach(d *json.Decoder) error {
 			var field json.Token
 			field, err = d.Token()
 			name, _ := field.(string)
-			err = check.First(err, once(seen, "field", strings.ToLower(name)))
+			err = cmp.Or(err, once(seen, "field", strings.ToLower(name)))
 		}
-		err = check.First(err, onceEach(d))
+		err = cmp.Or(err, onceEach(d))
 	}
 	if err == nil {
 		_, err = d.Token() // the end of it
@@ -313,7 +314,7 @@ func onceEach(d *json.Decoder) error {
 func once(seen map[string]bool, what, text string) error {
 	key := what + " " + text
 	if seen[key] {
-		return fmt.Errorf("a %s is there twice", what)
+		return check.Errorf("a %s is there twice", what)
 	}
 	seen[key] = true
 	return nil
@@ -321,25 +322,25 @@ func once(seen map[string]bool, what, text string) error {
 
 func (p *principal) grant(verbs []Verb, prefix *string) error {
 	if prefix == nil {
-		return errors.New("a right without a prefix")
+		return check.Errorf("a right without a prefix")
 	}
 	if len(verbs) == 0 {
-		return errors.New("a right without verbs")
+		return check.Errorf("a right without verbs")
 	}
 	for _, verb := range verbs {
 		if !slices.Contains([]Verb{Acquire, Read, Break}, verb) {
-			return fmt.Errorf("verb %q is none of %q, %q, %q", oneline.Shorten(string(verb)), Acquire, Read, Break)
+			return check.Errorf("verb %q is none of %q, %q, %q", oneline.Shorten(string(verb)), Acquire, Read, Break)
 		}
 	}
 	p.rights = append(p.rights, right{verbs, *prefix})
-	return check.Text("prefix", *prefix, 0, check.MaxName)
+	return check.Text("prefix", *prefix, 0, check.MaxKey)
 }
 
 func (k *roster) addToken(text string, p *principal) error {
 	digits, ok := strings.CutPrefix(text, "sha256:")
 	hash, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(hash) != sha256.Size {
-		return errors.New("a token is not sha256: and 64 hexadecimal digits") // it may be the token itself
+		return check.Errorf("a token is not sha256: and 64 hexadecimal digits") // it may be the token itself
 	}
 	k.tokens = append(k.tokens, tokenOf{[sha256.Size]byte(hash), p})
 	return nil
@@ -348,7 +349,7 @@ func (k *roster) addToken(text string, p *principal) error {
 func (k *roster) addName(name string, p *principal) error {
 	kind, rest, _ := strings.Cut(name, ":")
 	if !slices.Contains([]string{"uri", "dns", "email", "cn"}, kind) || rest == "" {
-		return fmt.Errorf("certificate %q is not uri:, dns:, email: or cn: and a name", oneline.Shorten(name))
+		return check.Errorf("certificate %q is not uri:, dns:, email: or cn: and a name", oneline.Shorten(name))
 	}
 	k.names[name] = p
 	return nil

@@ -14,8 +14,23 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/wire"
+)
+
+// Bounds and defaults of the values in requests, where package check has none or others.
+const (
+	MaxLabels = 8 << 10 // an election publishes its value as a label
+	MaxVisit  = 96      // the service appends to the name of a client's visit
+	// DefaultTTL is the time to live if a request has no ttl.
+	DefaultTTL = 30 * time.Second
+	// DefaultTicket is the default for how long the place in the queue is kept after a wait has
+	// ended: long enough to ask again.
+	DefaultTicket = 3 * time.Second
+	// MaxTicket bounds how long the place of a client that does not ask is kept in the queue, and
+	// so how long a dead client delays the waiters behind it.
+	MaxTicket = time.Minute
 )
 
 // Decode reads the JSON body of a request. It reads to the end, because net/http notices only
@@ -96,6 +111,11 @@ func MillisOr(m *wire.Millis, absent time.Duration) wire.Millis {
 		return wire.MillisOf(absent)
 	}
 	return *m
+}
+
+// CheckMillis rejects a duration out of bounds.
+func CheckMillis(what string, m wire.Millis, low, high time.Duration) error {
+	return check.Range(what, m, wire.Floor(low), wire.Floor(high))
 }
 
 // Millis reads a parameter of the query in milliseconds, nil if it is absent.

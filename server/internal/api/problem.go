@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/wire"
-	"github.com/leasehold-go/leasehold/server/internal/check"
 )
 
 // Cause is one reason why a request fails. Each has a problem type of its own, which
@@ -120,9 +120,9 @@ func ProblemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.Is(err, session.ErrUnknown): // even if it wraps another error of the store
 	case errors.As(err, &told):
 		return NewProblem(Invalid, "%s", string(told))
-	case errors.Is(err, session.ErrUnknown): // even if it wraps another error of the store
 	case errors.Is(err, driver.ErrInvalid):
 		return NewProblem(Invalid, "%v", err)
 	case errors.Is(err, driver.ErrMismatch):
