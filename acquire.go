@@ -5,12 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/line"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -38,7 +37,7 @@ type use struct {
 // Locks without options of their own share the client's configuration.
 func (c *Client) lockRequest(key string, opts []Option, use use) (request, error) {
 	r := request{c: c, cfg: &c.cfg, key: key, mode: use.mode, limit: use.limit, weight: 1}
-	if err := check("key", key, MaxKey); err != nil {
+	if err := check.Key(key); err != nil {
 		return r, lockError(key, err)
 	}
 	if len(opts) > 0 {
@@ -353,9 +352,6 @@ func (r *request) lockInLine(ctx, bound context.Context, obs *observation) (l *L
 	return l, nil
 }
 
-// leaseID matches the ids of leases.
-var leaseID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
-
 func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
 	obs := r.observe(ctx, false)
 	l, err := r.takeOver(obs.context(ctx), id, obs)
@@ -368,8 +364,8 @@ func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
 
 // takeOver renews the lease of id, and makes a hold of it.
 func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*Lease, error) {
-	if !leaseID().MatchString(id) {
-		return nil, fmt.Errorf("not the id of a lease: %w", ErrInvalid)
+	if err := check.ID(id); err != nil {
+		return nil, err
 	}
 	if err := session.CauseOf(ctx); err != nil {
 		return nil, err

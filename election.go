@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // MaxValue is the length of the longest value that a leader can publish, in
@@ -54,10 +55,8 @@ type Leader struct {
 // control characters. See [Client.Mutex]. An election is never re-entered: it refuses
 // [WithReentrantOwner] with ErrInvalid.
 func (c *Client) Election(key, value string, opts ...Option) *Election {
-	if value != "" {
-		if err := check("value", value, MaxValue); err != nil {
-			return &Election{err: lockError(key, err)}
-		}
+	if err := check.Text("value", value, 0, MaxValue); err != nil {
+		return &Election{err: lockError(key, err)}
 	}
 	publish := func(cfg *config) error {
 		if cfg.reentrantOwner != "" { // two candidates of one name are two

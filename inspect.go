@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
@@ -46,7 +47,7 @@ const (
 // Snapshot. The error matches [ErrUnavailable] if the store does not answer, [ErrUnsupported]
 // if it cannot be inspected, and [ErrClosed] after Close.
 func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
-	if err := check("key", key, MaxKey); err != nil {
+	if err := check.Key(key); err != nil {
 		return Snapshot{}, lockError(key, err)
 	}
 	store, ok := driver.As[driver.Inspector](c.session.Driver())
@@ -130,8 +131,8 @@ func (c *Client) Keys(ctx context.Context, prefix string) iter.Seq2[string, erro
 	}
 }
 
-// MaxReason is the length of the longest reason of a break, in bytes.
-const MaxReason = 256
+// MaxReason is the length of the longest reason of a break: 256 bytes.
+const MaxReason = check.MaxReason
 
 // Break ends the lease, or the place in the queue, with this id by force. The lease's holder
 // gets an error that matches ErrBroken and contains the reason: at once if it is in this
@@ -144,13 +145,13 @@ const MaxReason = 256
 // The holder's work goes on until it looks at its lease. So break only the locks of holders
 // that are known to be dead, or use fencing.
 func (c *Client) Break(ctx context.Context, key, id, reason string) error {
-	if err := check("key", key, MaxKey); err != nil {
+	if err := check.Key(key); err != nil {
 		return lockError(key, err)
 	}
 	if reason == "" {
 		reason = "by " + strings.ToValidUTF8(c.cfg.name[:min(len(c.cfg.name), MaxReason-3)], "")
 	}
-	if err := check("reason", reason, MaxReason); err != nil {
+	if err := check.Text("reason", reason, 1, MaxReason); err != nil {
 		return lockError(key, err)
 	}
 	store, ok := driver.As[driver.Breaker](c.session.Driver())

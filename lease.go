@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/pinning"
 	"github.com/leasehold-go/leasehold/internal/session"
@@ -189,8 +190,8 @@ func (l *Lease) Remaining() time.Duration {
 // the time to live that the lease has now, this counts as a failed renewal for
 // [WithMaxRenewAttempts].
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
-	if ttl < MinTTL || ttl > MaxTTL {
-		return lockError(l.Key(), fmt.Errorf("TTL %v is not between %v and %v: %w", ttl, MinTTL, MaxTTL, ErrInvalid))
+	if err := check.Range("TTL", ttl, MinTTL, MaxTTL); err != nil {
+		return lockError(l.Key(), err)
 	}
 	if err := driver.Supports(l.hold.c.session.Driver(), driver.Request{TTL: ttl}); err != nil {
 		return lockError(l.Key(), err)

@@ -1,10 +1,12 @@
 package leasehold
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // Backoff is a strategy for asking again without a queue. It is a value, and
@@ -70,19 +72,14 @@ func (b Backoff) spread(attempt int) time.Duration {
 }
 
 func (b Backoff) check() error {
-	switch {
-	case b.Base < time.Millisecond || b.Base > time.Hour:
-		return fmt.Errorf("retry delay %v is not between 1ms and 1h: %w", b.Base, ErrInvalid)
-	case b.Step < 0 || b.Step > time.Hour:
-		return fmt.Errorf("retry step %v is not between 0 and 1h: %w", b.Step, ErrInvalid)
-	case !(b.Factor >= 0 && b.Factor <= 10):
-		return fmt.Errorf("retry factor %v is not between 0 and 10: %w", b.Factor, ErrInvalid)
-	case b.Cap < 0 || b.Cap > time.Hour:
-		return fmt.Errorf("retry cap %v is not between 0 and 1h: %w", b.Cap, ErrInvalid)
-	case !(b.Jitter >= 0 && b.Jitter <= 1):
-		return fmt.Errorf("retry jitter %v is not between 0 and 1: %w", b.Jitter, ErrInvalid)
-	case b.Attempts < 0:
-		return fmt.Errorf("retry attempts %d are negative: %w", b.Attempts, ErrInvalid)
+	if b.Attempts < 0 {
+		return check.Errorf("retry attempts %d are negative", b.Attempts)
 	}
-	return nil
+	return cmp.Or(
+		check.Range("retry delay", b.Base, time.Millisecond, time.Hour),
+		check.Range("retry step", b.Step, 0, time.Hour),
+		check.Range("retry factor", b.Factor, 0, 10),
+		check.Range("retry cap", b.Cap, 0, time.Hour),
+		check.Range("retry jitter", b.Jitter, 0, 1),
+	)
 }

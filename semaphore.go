@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // Semaphore is a lock with a number of places. Places are leased: a holder that
@@ -25,8 +27,8 @@ type Semaphore struct {
 // Semaphore returns the semaphore of a key with limit places, 1 to 2^31 - 1; see
 // [Client.Mutex].
 func (c *Client) Semaphore(key string, limit int, opts ...Option) *Semaphore {
-	if limit < 1 || limit > math.MaxInt32 {
-		return &Semaphore{err: lockError(key, fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid))}
+	if err := check.Range("limit", limit, 1, math.MaxInt32); err != nil {
+		return &Semaphore{err: lockError(key, err)}
 	}
 	r, err := c.lockRequest(key, opts, use{mode: Shared, limit: limit})
 	return &Semaphore{request: r, err: err}
@@ -59,8 +61,8 @@ func (s *Semaphore) places(n int) (request, error) {
 	if s.err != nil {
 		return request{}, s.err
 	}
-	if n < 1 || n > s.limit {
-		return request{}, lockError(s.key, fmt.Errorf("%d places are not between 1 and the limit %d: %w", n, s.limit, ErrInvalid))
+	if err := check.Range("number of places", n, 1, s.limit); err != nil {
+		return request{}, lockError(s.key, err)
 	}
 	r := s.request
 	r.weight = n
@@ -106,8 +108,8 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if s.err != nil {
 		return s.err
 	}
-	if limit < 1 || limit > math.MaxInt32 {
-		return lockError(s.key, fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid))
+	if err := check.Range("limit", limit, 1, math.MaxInt32); err != nil {
+		return lockError(s.key, err)
 	}
 	if err := s.c.session.Begin(); err != nil {
 		return lockError(s.key, err)
