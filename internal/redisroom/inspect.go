@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -24,7 +25,7 @@ func (s *Store) Glance(ctx context.Context, key string) (driver.Snapshot, error)
 }
 
 func (s *Store) inspect(ctx context.Context, key string, args ...string) (driver.Snapshot, error) {
-	if err := checkKey(key); err != nil {
+	if err := check.Key(key); err != nil {
 		return driver.Snapshot{}, err
 	}
 	f := s.form(inspectScript)
@@ -101,7 +102,7 @@ func parseHolderKey(value string, left, token int64) driver.Holder {
 	h := driver.Holder{Mode: driver.Exclusive, Weight: 1, Remaining: millis(left), Confirmed: true}
 	const words = 12
 	w := strings.SplitN(value, " ", words)
-	if len(w) < words || checkID(w[0]) != nil || w[1] != "x" || !strings.HasPrefix(w[words-1], "{") {
+	if len(w) < words || check.ID(w[0]) != nil || w[1] != "x" || !strings.HasPrefix(w[words-1], "{") {
 		h.ID, h.Foreign = foreignID(value), true
 		return h
 	}
@@ -220,7 +221,7 @@ func (s *Store) candidates(names []string) (keys []string) {
 	for _, name := range names {
 		h, _, _ := strings.Cut(name, separator)
 		key := strings.TrimPrefix(h, s.prefix)
-		if !seen[key] && checkKey(key) == nil {
+		if !seen[key] && check.Key(key) == nil {
 			seen[key] = true
 			keys = append(keys, key)
 		}

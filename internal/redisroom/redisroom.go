@@ -4,6 +4,7 @@
 package redisroom
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -41,30 +43,14 @@ type Config struct {
 	Acks Acks
 }
 
-// checkPrefix refuses a prefix that cannot begin a key.
-func checkPrefix(prefix string) error {
-	if len(prefix) > MaxPrefix || !printable(prefix) {
-		return fmt.Errorf("prefix %q: want at most %d bytes of UTF-8 without control characters: %w", prefix, MaxPrefix, driver.ErrInvalid)
-	}
-	return nil
-}
-
-// checkTimeout refuses a timeout out of bounds.
-func checkTimeout(d time.Duration) error {
-	if d < MinTimeout || d > MaxTimeout {
-		return fmt.Errorf("timeout %v: want %v to %v: %w", d, MinTimeout, MaxTimeout, driver.ErrInvalid)
-	}
-	return nil
-}
-
 // CheckOptions returns an error for options out of bounds; acks is nil if not wanted.
 func CheckOptions(prefix string, timeout time.Duration, acks *Acks) error {
-	err := checkPrefix(prefix)
-	if err == nil {
-		err = checkTimeout(timeout)
-	}
+	err := cmp.Or(check.Text("prefix", prefix, 0, MaxPrefix), check.Range("timeout", timeout, MinTimeout, MaxTimeout))
 	if err == nil && acks != nil {
-		err = checkAcks(*acks, timeout)
+		err = cmp.Or(
+			check.Range("number of replicas", acks.Replicas, 1, MaxReplicas),
+			check.Range("replica timeout", acks.Timeout, MinReplicaTimeout, timeout/2),
+		)
 	}
 	return err
 }

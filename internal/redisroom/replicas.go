@@ -34,17 +34,6 @@ const (
 // DefaultReplicaTimeout returns the default limit of the wait for replicas.
 func DefaultReplicaTimeout(timeout time.Duration) time.Duration { return min(time.Second, timeout/2) }
 
-// checkAcks refuses acks out of bounds, given the timeout of a request.
-func checkAcks(a Acks, timeout time.Duration) error {
-	switch {
-	case a.Replicas < 1 || a.Replicas > MaxReplicas:
-		return fmt.Errorf("%d replicas: want 1 to %d: %w", a.Replicas, MaxReplicas, driver.ErrInvalid)
-	case a.Timeout < MinReplicaTimeout || a.Timeout > timeout/2:
-		return fmt.Errorf("replica timeout %v: want %v to half of the timeout, %v: %w", a.Timeout, MinReplicaTimeout, timeout/2, driver.ErrInvalid)
-	}
-	return nil
-}
-
 // Wait returns the words of WAIT for a request that ends at deadline. WAIT ends early
 // enough for its answer to arrive.
 func (a Acks) Wait(deadline time.Time) []string {

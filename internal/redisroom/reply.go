@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // errReply is the error of a reply that no script returns.
@@ -178,7 +179,7 @@ func brokenHint(prefix, key, id, reason string) string {
 func parseHint(prefix, text string) (h driver.Hint, ok bool) {
 	kind, rest, _ := strings.Cut(text, " ")
 	id, rest, found := strings.Cut(rest, " ")
-	if !found || checkID(id) != nil {
+	if !found || check.ID(id) != nil {
 		return h, false
 	}
 	h.ID = id
@@ -199,7 +200,7 @@ func parseHint(prefix, text string) (h driver.Hint, ok bool) {
 		}
 		h.Kind, h.Reason = driver.HintBroken, rest[n:]
 		h.Key, ok = strings.CutPrefix(rest[:n], prefix)
-		ok = ok && checkKey(h.Key) == nil
+		ok = ok && check.Key(h.Key) == nil
 	}
 	if !ok {
 		return driver.Hint{}, false

@@ -1,123 +1,55 @@
 package redisroom
 
 import (
+	"cmp"
 	"encoding/json"
-	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/room"
-)
-
-const (
-	maxKey   = 512
-	maxID    = 64
-	maxOwner = 256
-	maxVisit = 128
 )
 
 // none represents an empty word.
 const none = "-"
-
-// checkKey refuses keys that the scripts could not parse. The library has checked the
-// same, but other callers may not have.
-func checkKey(key string) error {
-	if len(key) == 0 || len(key) > maxKey {
-		return fmt.Errorf("key of %d bytes, want 1 to %d: %w", len(key), maxKey, driver.ErrInvalid)
-	}
-	if !printable(key) {
-		return fmt.Errorf("key %q: not UTF-8 without control characters: %w", key, driver.ErrInvalid)
-	}
-	return nil
-}
-
-func checkID(id string) error {
-	valid := len(id) > 0 && len(id) <= maxID && !strings.ContainsRune("_.-", rune(id[0]))
-	for i := 0; valid && i < len(id); i++ {
-		c := id[i]
-		valid = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
-	}
-	if !valid {
-		return fmt.Errorf("lease id %q: want 1 to %d of [A-Za-z0-9_.-], the first a letter or digit: %w", id, maxID, driver.ErrInvalid)
-	}
-	return nil
-}
 
 // unaddressable are characters that an address cannot have: it is a word, and a JSON
 // string without escapes.
 const unaddressable = ` "\`
 
 func checkNotify(address string) error {
-	if address == none || strings.ContainsAny(address, unaddressable) || !printable(address) {
-		return fmt.Errorf("notify address %q is not one of this store: %w", address, driver.ErrInvalid)
+	if address == none || strings.ContainsAny(address, unaddressable) {
+		return check.Errorf("notify address %.80q is not one of this store", address)
 	}
-	return nil
+	return check.Text("notify address", address, 0, len(address))
 }
 
-func checkVisit(visit string) error {
-	valid := len(visit) <= maxVisit
-	for i := 0; valid && i < len(visit); i++ {
-		c := visit[i]
-		valid = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' || c == '/'
-	}
-	if !valid {
-		return fmt.Errorf("visit %q: want at most %d of [A-Za-z0-9_./-]: %w", visit, maxVisit, driver.ErrInvalid)
-	}
-	return nil
-}
-
+// checkRequest refuses requests that the scripts could not parse. The library has checked most
+// of it, but other callers may not have.
 func checkRequest(req *driver.Request) error {
-	if err := checkKey(req.Key); err != nil {
+	if err := checkRef(&driver.Ref{Key: req.Key, ID: req.ID, HintAddress: req.HintAddress, Visit: req.Visit}); err != nil {
 		return err
 	}
-	if err := checkID(req.ID); err != nil {
-		return err
-	}
-	if err := checkNotify(req.HintAddress); err != nil {
-		return err
-	}
-	if err := checkVisit(req.Visit); err != nil {
+	if err := check.Text("owner", req.Owner, 0, check.MaxOwner); err != nil {
 		return err
 	}
 	switch {
-	case len(req.Owner) > maxOwner || !printable(req.Owner):
-		return fmt.Errorf("owner %q: want at most %d bytes of UTF-8 without control characters: %w", req.Owner, maxOwner, driver.ErrInvalid)
 	case req.TTL.Milliseconds() < 1:
-		return fmt.Errorf("time to live %v is below 1ms: %w", req.TTL, driver.ErrInvalid)
+		return check.Errorf("time to live %v is below 1ms", req.TTL)
 	case req.Mode > driver.Shared, req.Policy > driver.ReadersFirst:
-		return fmt.Errorf("unknown mode %d or policy %d: %w", req.Mode, req.Policy, driver.ErrInvalid)
+		return check.Errorf("unknown mode %d or policy %d", req.Mode, req.Policy)
 	case req.TicketTTL < 0, req.ConfirmWindow < 0, req.LockDelay < 0, req.MinToken < 0:
-		return fmt.Errorf("negative number in the request: %w", driver.ErrInvalid)
+		return check.Errorf("negative number in the request")
 	}
 	return room.CheckPlaces(*req)
 }
 
 func checkRef(ref *driver.Ref) error {
-	if err := checkKey(ref.Key); err != nil {
-		return err
-	}
-	if err := checkID(ref.ID); err != nil {
-		return err
-	}
-	if err := checkVisit(ref.Visit); err != nil {
-		return err
-	}
-	return checkNotify(ref.HintAddress)
-}
-
-// printable reports whether s is UTF-8 without control characters.
-func printable(s string) bool {
-	for _, r := range s {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return false
-		}
-	}
-	return utf8.ValidString(s)
+	return cmp.Or(check.Key(ref.Key), check.ID(ref.ID), check.Visit(ref.Visit, check.MaxVisit), checkNotify(ref.HintAddress))
 }
 
 // command builds an EVALSHA. All its words are parts of one string.
