@@ -36,11 +36,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gofrs/flock"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/hints"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/room"
@@ -269,8 +269,8 @@ func (s *Driver) update(ctx context.Context, key, once string, step step) error 
 // old record or the new one. The state of the single-use id is written before the record:
 // if the process dies in between, the id is spent although it was not released.
 func (s *Driver) apply(ctx context.Context, sh *shard, name, key, once string, step step) ([]room.Wake, error) {
-	if !utf8.ValidString(key) {
-		return nil, fmt.Errorf("key %q is not UTF-8: %w", key, driver.ErrInvalid)
+	if err := check.Key(key[len(s.config.prefix):]); err != nil {
+		return nil, err
 	}
 	before, err := sh.load(name, key)
 	if err != nil {

@@ -1,6 +1,7 @@
 package filedriver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
 
@@ -38,8 +39,8 @@ func WithMode(mode fs.FileMode) Option { return func(c *config) { c.mode = mode 
 // stopped.
 func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = d } }
 
-// WithPrefix sets a prefix for every key, empty by default: at most 512 bytes of UTF-8.
-// Stores with different prefixes share a directory, but no lock.
+// WithPrefix sets a prefix for every key, empty by default: at most 512 bytes of UTF-8
+// without control characters. Stores with different prefixes share a directory, but no lock.
 func WithPrefix(prefix string) Option { return func(c *config) { c.prefix = prefix } }
 
 func newConfig(options []Option) (config, error) {
@@ -47,18 +48,13 @@ func newConfig(options []Option) (config, error) {
 	for _, option := range options {
 		option(&c)
 	}
-	switch {
-	case c.mode&^0o777 != 0 || c.mode&0o700 != 0o700:
+	if c.mode&^0o777 != 0 || c.mode&0o700 != 0o700 {
 		return c, fmt.Errorf("mode %#o is not of the form 07xx: %w", uint32(c.mode), driver.ErrInvalid)
-	case c.timeout < 10*time.Millisecond || c.timeout > time.Minute:
-		return c, fmt.Errorf("timeout %v is not between 10ms and 1m: %w", c.timeout, driver.ErrInvalid)
-	case len(c.prefix) > 512 || !utf8.ValidString(c.prefix):
-		return c, fmt.Errorf("prefix %.40q is not at most 512 bytes of UTF-8: %w", c.prefix, driver.ErrInvalid)
-	case c.machine.elapsed != nil:
-		return c, nil
 	}
-	var err error
-	c.machine, err = thisMachine()
+	err := cmp.Or(check.Range("timeout", c.timeout, 10*time.Millisecond, time.Minute), check.Text("prefix", c.prefix, 0, 512))
+	if err == nil && c.machine.elapsed == nil {
+		c.machine, err = thisMachine()
+	}
 	return c, err
 }
 

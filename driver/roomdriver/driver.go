@@ -10,9 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/hints"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
@@ -187,7 +187,7 @@ func (d *Driver) picture(ctx context.Context, key string, see seeing) (driver.Sn
 	if err := d.usable(ctx); err != nil {
 		return driver.Snapshot{}, err
 	}
-	if err := checkKey(key); err != nil {
+	if err := check.Key(key); err != nil {
 		return driver.Snapshot{}, err
 	}
 	c := looking{visit: visit{key: key}, see: see}
@@ -291,14 +291,6 @@ func (d *Driver) usable(ctx context.Context) error {
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
-	}
-	return nil
-}
-
-// checkKey refuses keys that are no lock's.
-func checkKey(key string) error {
-	if key == "" || strings.HasPrefix(key, own) || !utf8.ValidString(key) {
-		return fmt.Errorf("key %q is not the name of a lock: %w", key, driver.ErrInvalid)
 	}
 	return nil
 }

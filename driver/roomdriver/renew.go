@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
@@ -133,7 +134,7 @@ func (b *renewal) together(ctx context.Context, stops []*stop) (rest []*stop) {
 	calls := make([]call, 0, len(stops))
 	asked := make([]*stop, 0, len(stops))
 	for _, s := range stops {
-		if err := checkKey(s.key); err != nil {
+		if err := check.Key(s.key); err != nil {
 			b.report(err, s)
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
@@ -79,7 +80,7 @@ func (d *Driver) allows(ctx context.Context, c call) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
-	return checkKey(c.state().key)
+	return check.Key(c.state().key)
 }
 
 func (d *Driver) visit(ctx context.Context, c call) error {
