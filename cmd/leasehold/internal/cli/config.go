@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // envConfig names the configuration file, if --config does not.
@@ -116,9 +116,8 @@ func (c *config) set(key string, node *yaml.Node) error {
 		if err := d.Set(text); err != nil {
 			return fmt.Errorf("ttl: %w", err)
 		}
-		if c.ttl = time.Duration(d); c.ttl < leasehold.MinTTL || c.ttl > leasehold.MaxTTL {
-			return fmt.Errorf("ttl %v is not between %v and %v", c.ttl, leasehold.MinTTL, leasehold.MaxTTL)
-		}
+		c.ttl = time.Duration(d)
+		return check.Range("ttl", c.ttl, check.MinTTL, check.MaxTTL)
 	default:
 		return fmt.Errorf("unknown key %q; known are %s", key, strings.Join(configKeys, ", "))
 	}
@@ -187,8 +186,8 @@ func (g *global) prepare(cmd *cobra.Command, _ []string) (err error) {
 	if flag == nil {
 		return nil
 	}
-	if d := time.Duration(*flag.Value.(*duration)); d < leasehold.MinTTL || d > leasehold.MaxTTL {
-		return usage("TTL %v is not between %v and %v", d, leasehold.MinTTL, leasehold.MaxTTL)
+	if err := check.Range("TTL", time.Duration(*flag.Value.(*duration)), check.MinTTL, check.MaxTTL); err != nil {
+		return classify(err)
 	}
 	if flag.Changed {
 		return nil
