@@ -20,11 +20,11 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("explore.seed", 1, "what the calls of drivers and the fates of their messages are drawn by")
+	seed     = flag.Uint64("explore.seed", 1, "the seed of the calls of drivers and the fates of their messages")
 	onlyPlay = flag.Int("explore.play", -1, "of the calls of drivers, only this play")
 )
 
-// maxSkew is by how much the clocks of nodes may differ.
+// maxSkew is the greatest difference between the clocks of nodes.
 const maxSkew = 300 * time.Millisecond
 
 // turn is one turn of a caller: it asks a driver for a lease, holds it if it is granted it,
@@ -38,21 +38,21 @@ type turn struct {
 	visit           string
 	hold            time.Duration
 	renews          bool
-	leaves          bool // gives nothing back, as a process that has died
-	breaks          bool // it does not ask for the lease, but ends it by force
+	leaves          bool // does not release, like a process that has died
+	breaks          bool // it breaks the lease instead of asking for it
 }
 
-// terms are what all agree in that ask for one lease.
+// terms are equal in all requests for one lease.
 type terms struct {
 	id          string
 	ttl, ticket time.Duration
 	shared      bool
-	ahead       time.Duration // of the clock is the token that its own has to be greater than, 0 for none
+	ahead       time.Duration // MinToken, as a time after the clock; 0 for none
 }
 
 func oneOf[T any](rng *rand.Rand, all ...T) T { return all[rng.IntN(len(all))] }
 
-// drawTurns draws what two to four callers do, by two processes.
+// drawTurns draws the turns of two to four callers in two processes.
 func drawTurns(rng *rand.Rand) (all []turn) {
 	const ms = time.Millisecond
 	for caller := range 2 + rng.IntN(3) {
@@ -83,35 +83,35 @@ func drawTurns(rng *rand.Rand) (all []turn) {
 	return all
 }
 
-// climate draws what becomes of messages: some of them here and there, and all of one way
-// for a while.
-type climate struct {
+// fateSource draws the fates of messages: of single messages, and of all messages of one way for
+// a while.
+type fateSource struct {
 	rng    *rand.Rand
 	fates  []fate
 	share  float64
 	counts map[string]int
-	storms []storm
+	phases []phase
 }
 
-type storm struct {
+type phase struct {
 	way      string
 	from, to int
 	fate     fate
 }
 
-func newClimate(rng *rand.Rand, fates []fate, ways []string) *climate {
-	c := &climate{rng: rng, fates: fates, share: oneOf(rng, 0, 0.05, 0.15, 0.3), counts: make(map[string]int)}
+func newFateSource(rng *rand.Rand, fates []fate, ways []string) *fateSource {
+	c := &fateSource{rng: rng, fates: fates, share: oneOf(rng, 0, 0.05, 0.15, 0.3), counts: make(map[string]int)}
 	for range rng.IntN(5) {
 		from := rng.IntN(8)
-		c.storms = append(c.storms, storm{oneOf(rng, ways...), from, from + 1 + rng.IntN(6), oneOf(rng, fates...)})
+		c.phases = append(c.phases, phase{oneOf(rng, ways...), from, from + 1 + rng.IntN(6), oneOf(rng, fates...)})
 	}
 	return c
 }
 
-func (c *climate) draw(way string) fate {
+func (c *fateSource) draw(way string) fate {
 	n := c.counts[way]
 	c.counts[way]++
-	for _, s := range c.storms {
+	for _, s := range c.phases {
 		if s.way == way && s.from <= n && n < s.to && s.fate != forgets {
 			return s.fate
 		}
@@ -124,8 +124,8 @@ func (c *climate) draw(way string) fate {
 	return arrives
 }
 
-// court is one play, and judges what drivers say.
-type court struct {
+// callPlay is one play. It checks the answers of the drivers.
+type callPlay struct {
 	*post
 	nodes   []*teststore.Table
 	drivers [2]driver.Driver
@@ -133,53 +133,53 @@ type court struct {
 	quorum  bool
 
 	mu      sync.Mutex
-	forgot  bool                       // a node has lost what it had
+	forgot  bool                       // a node has lost its data
 	claims  map[string]*claim          // by the lease
-	ended   map[string]bool            // whoever was told of this lease, somebody has asked for its end since
-	asking  map[string]int             // how many turns are about a lease
-	turns   map[string]int             // how many have been
-	kept    map[string]bool            // somebody was told of it last, and has died
-	by      map[string]string          // the call that a node, and its lease, was let in by
-	nothing map[string]bool            // it was said that a call has no effect
-	visits  map[string]map[string]bool // by which a lease was asked for
-	stains  map[string]bool            // what may stay at a node: a release has not arrived, or a request is late
+	ended   map[string]bool            // a release or a break of this lease was sent after its last grant
+	asking  map[string]int             // turns in progress, by the lease
+	turns   map[string]int             // finished turns, by the lease
+	kept    map[string]bool            // its last holder has died
+	by      map[string]string          // the call that was granted, by node and lease
+	nothing map[string]bool            // calls whose error excludes any effect
+	visits  map[string]map[string]bool // of the requests for a lease
+	stains  map[string]bool            // leases that may stay at a node: a release has not arrived, or a request is late
 	tokens  map[string]int64           // the greatest of each writer's lease
 	story   []string
 	wrongs  []string
 }
 
-// claim is that somebody was told that it has a lease.
+// claim is a lease that a caller was granted.
 type claim struct {
 	terms
 	until time.Time
 	token int64
-	told  int // when, in the order of events
+	told  int // index of the grant in the order of events
 }
 
 func (c *claim) live() bool { return time.Now().Before(c.until) }
 
 // majority is how many nodes decide.
-func (c *court) majority() int { return len(c.nodes)/2 + 1 }
+func (c *callPlay) majority() int { return len(c.nodes)/2 + 1 }
 
-func (c *court) tell(format string, args ...any) {
+func (c *callPlay) tell(format string, args ...any) {
 	c.story = append(c.story, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
 }
 
-func (c *court) wrong(format string, args ...any) {
+func (c *callPlay) wrong(format string, args ...any) {
 	c.tell("WRONG: "+format, args...)
 	c.wrongs = append(c.wrongs, fmt.Sprintf(format, args...))
 }
 
-// said is an answer in short.
-func said(reply driver.Reply, err error) string {
+// answerText returns a short text of an answer.
+func answerText(reply driver.Reply, err error) string {
 	if err != nil {
 		return err.Error()
 	}
 	return fmt.Sprintf("state %d, token %d, replayed %t", reply.State, reply.Token, reply.Replayed)
 }
 
-// inside are the nodes at which a lease is.
-func (c *court) inside(id string) (in []int) {
+// inside returns the nodes that have a lease.
+func (c *callPlay) inside(id string) (in []int) {
 	for i, d := range c.look {
 		snap, err := d.Inspect(context.Background(), "k")
 		if err != nil {
@@ -192,27 +192,27 @@ func (c *court) inside(id string) (in []int) {
 	return in
 }
 
-// label is where a request says which call it is of.
+// label is the label of a request that names its call.
 const label = "call"
 
-// clerk is a node as one process has it: it writes down what the node lets in.
-type clerk struct {
+// recorder is a node in one process. It records the grants of the node.
+type recorder struct {
 	*roomdriver.Driver
-	court *court
-	node  int
+	callPlay *callPlay
+	node     int
 }
 
-func (c clerk) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+func (c recorder) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	reply, err := c.Driver.Acquire(ctx, req)
 	if err == nil && reply.State == driver.Granted && !reply.Replayed {
-		c.court.letIn(req.Labels[label], req.ID, c.node)
+		c.callPlay.letIn(req.Labels[label], req.ID, c.node)
 	}
 	return reply, err
 }
 
-// letIn notes a grant of a node, and judges that nothing happens of which it was said that it
-// does not.
-func (c *court) letIn(call, id string, node int) {
+// letIn records a grant of a node, and checks it if the error of its call excluded any
+// effect.
+func (c *callPlay) letIn(call, id string, node int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.by[fmt.Sprint(node, id)] = call
@@ -221,17 +221,17 @@ func (c *court) letIn(call, id string, node int) {
 	}
 }
 
-// effectless judges that a call of which that was said has no effect (P8). The caller holds
-// mu.
-func (c *court) effectless(call, id string) {
+// effectless checks that a call has no effect after an error that excludes one (P8). The
+// caller holds mu.
+func (c *callPlay) effectless(call, id string) {
 	in := slices.DeleteFunc(c.inside(id), func(node int) bool { return c.by[fmt.Sprint(node, id)] != call })
 	if len(in) >= c.majority() {
-		c.wrong("it was said that nothing has happened, and %s is inside at %d of %d", id, len(in), len(c.nodes))
+		c.wrong("the error excludes any effect, and %s is inside at %d of %d", id, len(in), len(c.nodes))
 	}
 }
 
-// meets notes what becomes of a message.
-func (c *court) meets(from, what string, f fate) {
+// meets records the fate of a message.
+func (c *callPlay) meets(from, what string, f fate) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f != arrives {
@@ -245,13 +245,12 @@ func (c *court) meets(from, what string, f fate) {
 	case f == late, verb == "release" && f == lost:
 		c.stains[node+id] = true
 	case f == slow, f == delayed, f == awaited:
-		c.stains[node] = true // it may be given up, and asked nothing until it answers
+		c.stains[node] = true // its caller may give up, and does not ask it until it answers
 	}
 }
 
-// watch judges, as long as the play lasts, that whoever was told that it has a lease has it
-// (P3, P7).
-func (c *court) watch(end <-chan struct{}) {
+// watch checks during the play that each granted lease is in the store (P3, P7).
+func (c *callPlay) watch(end <-chan struct{}) {
 	for {
 		select {
 		case <-end:
@@ -266,8 +265,8 @@ func (c *court) watch(end <-chan struct{}) {
 	}
 }
 
-// holds judges a claim. The caller holds mu.
-func (c *court) holds(id string, claim *claim) {
+// holds checks a claim. The caller holds mu.
+func (c *callPlay) holds(id string, claim *claim) {
 	if c.forgot || c.ended[id] || !claim.live() {
 		return
 	}
@@ -277,11 +276,11 @@ func (c *court) holds(id string, claim *claim) {
 	}
 }
 
-// granted judges a grant. The caller holds mu.
-func (c *court) granted(t turn, began time.Time, order int, reply driver.Reply) {
+// granted checks a grant. The caller holds mu.
+func (c *callPlay) granted(t turn, began time.Time, order int, reply driver.Reply) {
 	id, until := t.lease.id, began.Add(timing.Life(t.lease.ttl, timing.Drift))
 	if c.ended[id] {
-		return // by a request of which nobody knows when it arrives
+		return // by a request that may arrive at any time
 	}
 	now := time.Now()
 	before := c.claims[id]
@@ -293,7 +292,7 @@ func (c *court) granted(t turn, began time.Time, order int, reply driver.Reply) 
 	}
 	for other, claim := range c.claims {
 		if other != id && claim.live() && !c.ended[other] && (!claim.shared || !t.lease.shared) {
-			c.wrong("%s is granted beside %s", id, other)
+			c.wrong("%s is granted next to %s", id, other)
 		}
 	}
 	switch {
@@ -316,8 +315,8 @@ func (c *court) granted(t turn, began time.Time, order int, reply driver.Reply) 
 	c.holds(id, c.claims[id])
 }
 
-// play has a caller take its turn.
-func (c *court) play(n int, t turn) {
+// play takes the turn of a caller.
+func (c *callPlay) play(n int, t turn) {
 	time.Sleep(t.pause)
 	c.mu.Lock()
 	c.asking[t.lease.id]++
@@ -339,9 +338,9 @@ func (c *court) play(n int, t turn) {
 	c.strays.Go(func() { c.gone(t.lease.id, count) })
 }
 
-// gone judges that nothing is left of a lease that nobody has, where nothing is on its way
+// gone checks that no node keeps a lease without a holder, unless a message may still arrive
 // (P9).
-func (c *court) gone(id string, turns int) {
+func (c *callPlay) gone(id string, turns int) {
 	time.Sleep(lateness)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -355,8 +354,8 @@ func (c *court) gone(id string, turns int) {
 	}
 }
 
-// ask has a caller ask until it is granted the lease, or gives up.
-func (c *court) ask(n int, t turn) {
+// ask requests the lease until it is granted, or the caller gives up.
+func (c *callPlay) ask(n int, t turn) {
 	unknown := false
 	for try := range 4 {
 		req := driver.Request{
@@ -381,7 +380,7 @@ func (c *court) ask(n int, t turn) {
 		reply, err := c.drivers[t.process].Acquire(ctx, req)
 		cancel()
 		c.mu.Lock()
-		c.tell("%d is told %s", t.caller, said(reply, err))
+		c.tell("%d gets %s", t.caller, answerText(reply, err))
 		if unknown = unknown || err != nil && !timing.Definite(err); err == nil && reply.State == driver.Granted {
 			c.granted(t, began, order, reply)
 		} else if timing.Definite(err) && err != nil {
@@ -403,8 +402,8 @@ func (c *court) ask(n int, t turn) {
 	}
 }
 
-// use holds a lease, and gives it back.
-func (c *court) use(t turn, unknown bool) {
+// use holds a lease and releases it.
+func (c *callPlay) use(t turn, unknown bool) {
 	time.Sleep(t.hold)
 	if t.renews {
 		began := time.Now()
@@ -415,7 +414,7 @@ func (c *court) use(t turn, unknown bool) {
 		c.drivers[t.process].Renew(context.Background(), []driver.Ref{{Key: "k", ID: t.lease.id, TTL: t.lease.ttl, Visit: t.visit}}, func(_ int, reply driver.Reply, err error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.tell("%d is told of its renewal: %s", t.caller, said(reply, err))
+			c.tell("%d has renewed: %s", t.caller, answerText(reply, err))
 			claim := c.claims[t.lease.id]
 			switch {
 			case claim == nil || c.ended[t.lease.id] || claim.told > order:
@@ -439,22 +438,22 @@ func (c *court) use(t turn, unknown bool) {
 	}
 }
 
-// undo gives back what a turn may have been granted without being told so. What another
-// turn was told stays, if the two have names.
-func (c *court) undo(t turn, unknown bool) {
+// undo releases a possible grant whose answer the turn did not get. The reported grant of
+// another turn stays, if both have visits.
+func (c *callPlay) undo(t turn, unknown bool) {
 	ref := driver.Ref{Key: "k", ID: t.lease.id, Visit: t.visit}
 	if t.visit != "" {
 		reply, err := c.drivers[t.process].Release(context.Background(), ref)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.tell("%d has undone: %s", t.caller, said(reply, err))
+		c.tell("%d has undone: %s", t.caller, answerText(reply, err))
 		return
 	}
 	c.end(t, ref, unknown)
 }
 
-// breakLease ends a lease by force. What is granted after the answer stays, if there was one.
-func (c *court) breakLease(t turn) {
+// breakLease breaks a lease. A grant after the answer stays, if there was an answer.
+func (c *callPlay) breakLease(t turn) {
 	id := t.lease.id
 	c.mu.Lock()
 	over := c.ended[id]
@@ -464,15 +463,15 @@ func (c *court) breakLease(t turn) {
 	reply, err := c.drivers[t.process].(driver.Breaker).Break(context.Background(), "k", id, "by hand")
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tell("%d is told of the break: %s", t.caller, said(reply, err))
-	if err == nil && !over && c.asking[id] == 1 { // nobody else has asked for anything that may still be on its way
+	c.tell("%d has broken it: %s", t.caller, answerText(reply, err))
+	if err == nil && !over && c.asking[id] == 1 { // no other request may still arrive
 		delete(c.ended, id)
 		delete(c.claims, id)
 	}
 }
 
-// end releases a lease, whoever was told of it.
-func (c *court) end(t turn, ref driver.Ref, unknown bool) {
+// end releases a lease.
+func (c *callPlay) end(t turn, ref driver.Ref, unknown bool) {
 	c.mu.Lock()
 	c.ended[t.lease.id] = true
 	c.tell("%d releases %s", t.caller, t.lease.id)
@@ -483,13 +482,13 @@ func (c *court) end(t turn, ref driver.Ref, unknown bool) {
 	reply, err := c.drivers[t.process].Release(context.Background(), ref)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tell("%d has released: %s", t.caller, said(reply, err))
+	c.tell("%d has released: %s", t.caller, answerText(reply, err))
 }
 
-// newCourt opens drivers over nodes. One node is asked itself.
-func newCourt(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *court {
+// newCallPlay opens drivers over nodes. One node is asked itself.
+func newCallPlay(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *callPlay {
 	p := newPost(nil)
-	c := &court{
+	c := &callPlay{
 		post: p, quorum: nodes > 1, claims: make(map[string]*claim), ended: make(map[string]bool), asking: make(map[string]int), turns: make(map[string]int), kept: make(map[string]bool),
 		by: make(map[string]string), nothing: make(map[string]bool), tokens: make(map[string]int64), visits: make(map[string]map[string]bool), stains: make(map[string]bool),
 	}
@@ -503,7 +502,7 @@ func newCourt(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *court {
 	for process, name := range []string{"A", "B"} {
 		var asked []driver.Driver
 		for i, table := range c.nodes {
-			d := clerk{table.Join(), c, i}
+			d := recorder{table.Join(), c, i}
 			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), ids: true, store: d}
 			m.forget = func() driver.Driver {
 				c.mu.Lock()
@@ -535,11 +534,11 @@ func newCourt(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *court {
 			}
 		}
 	}
-	time.Sleep(time.Millisecond) // nothing of that is on its way any more
-	weather := newClimate(rng, fates, ways)
+	time.Sleep(time.Millisecond) // all messages of the set-up have arrived
+	source := newFateSource(rng, fates, ways)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.draw, p.pick, p.met = weather.draw, rng.IntN, c.meets
+	p.draw, p.pick, p.met = source.draw, rng.IntN, c.meets
 	return c
 }
 
@@ -548,7 +547,7 @@ func playCalls(t *testing.T, nodes int, fates []fate, n int) (wrongs, story []st
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(*seed, uint64(n))) //nolint:gosec // to be repeated
 		turns := drawTurns(rng)
-		c := newCourt(t, rng, nodes, fates)
+		c := newCallPlay(t, rng, nodes, fates)
 		end := make(chan struct{})
 		var watching, callers sync.WaitGroup
 		watching.Go(func() { c.watch(end) })
@@ -577,14 +576,13 @@ func playCalls(t *testing.T, nodes int, fates []fate, n int) (wrongs, story []st
 	return wrongs, story
 }
 
-// TestExplore_CallsOfADriver has several callers ask a driver itself, by two processes and
-// often for one lease at the same time, while messages are lost, late, slow, held back and
-// delivered in any order, and nodes have clocks that differ. What it judges is the contract
-// of package driver, which the library relies on but often does not need: whoever was told
-// that it has a lease has it, for as long as it was told and whatever another turn undoes;
-// nobody has it beside somebody, and tokens rise; a grant is no older than its lease; of
-// what was said to have no effect there is none, then or later; and of what a quorum did
-// not grant nothing is left.
+// TestExplore_CallsOfADriver calls a driver directly, in two processes and often for one lease
+// at the same time, while messages are lost, late, slow, held back and delivered in any order,
+// and the clocks of nodes differ. It checks the contract of package driver: a granted lease
+// lasts as long as its answer states, even if another turn undoes its own grant; leases do
+// not overlap, and tokens rise; no grant is reported after the end of its lease; an error
+// that excludes any effect is true, then and later; and a quorum keeps no lease that it did
+// not grant.
 func TestExplore_CallsOfADriver(t *testing.T) {
 	plays := 2000
 	switch {

@@ -22,16 +22,16 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// system is what clients use, by way of a post.
+// system is a store or a service that clients use through a post.
 type system struct {
 	name  string
 	fates []fate
 	open  func(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func())
-	// lives is how long a node may keep what arrives late, a place in its queue for the
-	// longest: a replica does not know what another one has on its way to a minority.
+	// lives is the longest time for which a node may keep the effect of a late message, such as
+	// a place in its queue: a replica has no record of another one's messages to a minority.
 	lives time.Duration
-	// queues tells that there is one store, with a queue: it serves in the order of arrival
-	// (P6), and grants no lease again that was released (P7).
+	// queues is set for one store with a queue: it serves in the order of arrival (P6), and
+	// does not grant a released lease again (P7).
 	queues bool
 }
 
@@ -77,7 +77,7 @@ func openServiceOnQuorum(t *testing.T, p *post, names []string) (clients []drive
 	}
 }
 
-// replicaNames are those of the services, as their store knows them.
+// replicaNames are the names of the services at their store.
 var replicaNames = []string{"one", "two"}
 
 // replicas are services, and clients that ask them all.
@@ -161,7 +161,7 @@ type nodes struct {
 }
 
 // forget empties the ith node, unless one has forgotten before: it restarts without its
-// data, for others than m too. The caller holds the lock of m.
+// data, for all clients. The caller holds the lock of m.
 func (n *nodes) forget(i int, m *mailed) driver.Driver {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -181,7 +181,7 @@ func (n *nodes) forget(i int, m *mailed) driver.Driver {
 	return n.stores[i]
 }
 
-// leftIn tells what is left of the lock in a store.
+// leftIn returns an error if a store still has holders or waiters of the lock.
 func leftIn(s *memdriver.Driver) func() error {
 	return func() error {
 		snap, err := s.Inspect(context.Background(), "k")
@@ -207,14 +207,14 @@ type scene struct {
 
 	mu     sync.Mutex
 	served []string
-	live   []*belief
+	live   []*heldLease
 	last   int64
 	wrongs []string
-	losses bool // two faults may cost a lease that was handed over, whose window is shorter
+	losses bool // two faults may end a lease within its window after a hand-over
 }
 
-// belief is a lease that its holder believes in.
-type belief struct {
+// heldLease is a lease that its holder has not seen end.
+type heldLease struct {
 	name   string
 	lease  *leasehold.Lease
 	shared bool
@@ -226,14 +226,14 @@ func (s *scene) wrong(format string, args ...any) {
 	s.wrongs = append(s.wrongs, fmt.Sprintf(format, args...))
 }
 
-// enters judges that somebody was told that it holds the lock.
-func (s *scene) enters(name string, l *leasehold.Lease, shared bool) *belief {
-	h := &belief{name, l, shared}
+// enters checks a grant.
+func (s *scene) enters(name string, l *leasehold.Lease, shared bool) *heldLease {
+	h := &heldLease{name, l, shared}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.live {
 		if other.lease.Context().Err() == nil && (!other.shared || !shared) {
-			s.wrongs = append(s.wrongs, fmt.Sprintf("%s holds beside %s", name, other.name))
+			s.wrongs = append(s.wrongs, fmt.Sprintf("%s holds next to %s", name, other.name))
 		}
 	}
 	if token := l.Token(); !shared {
@@ -246,8 +246,8 @@ func (s *scene) enters(name string, l *leasehold.Lease, shared bool) *belief {
 	return h
 }
 
-// inTurn judges that one who came later was not served before, if the messages of the first
-// have arrived, answered or not (P6).
+// inTurn checks that the later client was not served first, if the messages of the first
+// client have arrived, answered or not (P6).
 func (s *scene) inTurn(first, later string) {
 	s.mu.Lock()
 	at := slices.Index(s.served, later)
@@ -258,13 +258,13 @@ func (s *scene) inTurn(first, later string) {
 	}
 }
 
-// leaves judges the end of a lease that nothing should have cost.
-func (s *scene) leaves(h *belief) {
+// leaves checks the end of a lease that should not have been lost.
+func (s *scene) leaves(h *heldLease) {
 	if h.lease.Context().Err() != nil && !s.losses {
 		s.wrong("%s has lost its lease: %v", h.name, context.Cause(h.lease.Context()))
 	}
 	s.mu.Lock()
-	s.live = slices.DeleteFunc(s.live, func(other *belief) bool { return other == h })
+	s.live = slices.DeleteFunc(s.live, func(other *heldLease) bool { return other == h })
 	s.mu.Unlock()
 	err := h.lease.Release()
 	if err == nil && s.queues {
@@ -275,8 +275,7 @@ func (s *scene) leaves(h *belief) {
 	}
 }
 
-// holds locks, works for so long and releases. Nothing that the post does is reason
-// enough for it to fail.
+// holds locks, works for that long and releases. No fate of a message may make it fail.
 func (s *scene) holds(name string, lock func(context.Context) (*leasehold.Lease, error), shared bool, work time.Duration) {
 	begin := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -294,7 +293,7 @@ func (s *scene) holds(name string, lock func(context.Context) (*leasehold.Lease,
 	s.leaves(h)
 }
 
-// program is what some clients do.
+// program is a sequence of acts of some clients.
 type program struct {
 	name    string
 	clients []string
@@ -382,8 +381,7 @@ var programs = []program{
 	}},
 }
 
-// play runs a program, and returns what was wrong, how many messages there were and
-// what became of them.
+// play runs a program, and returns the violations, the number of messages and their fates.
 func play(t *testing.T, sys system, pr program, plan map[int]fate) (wrongs []string, messages int, log []string) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(plan)
@@ -403,7 +401,7 @@ func play(t *testing.T, sys system, pr program, plan map[int]fate) (wrongs []str
 				s.wrong("close: %v", err)
 			}
 		}
-		time.Sleep(lateness + sys.lives + 100*time.Millisecond) // what is late has arrived
+		time.Sleep(lateness + sys.lives + 100*time.Millisecond) // late messages have arrived
 		if err := left(); err != nil {
 			s.wrong("%v", err)
 		}
@@ -417,8 +415,8 @@ func play(t *testing.T, sys system, pr program, plan map[int]fate) (wrongs []str
 	return wrongs, messages, log
 }
 
-// TestExplore_OrdersOfMessages has clients of the library use a store, a service and
-// a quorum, and tries what can become of each message.
+// TestExplore_OrdersOfMessages uses a store, a service and a quorum by clients of the library,
+// and tries every fate of each message.
 func TestExplore_OrdersOfMessages(t *testing.T) {
 	for _, sys := range systems {
 		for _, pr := range programs {

@@ -145,9 +145,9 @@ func (s *Scenario) Follow(t Trace) (*world, error) {
 	return w, nil
 }
 
-// Tell takes the steps of a trace, and returns a description of them and the calls of
-// the store.
-func (s *Scenario) Tell(t Trace) (text []string, calls []Call, wrong string) {
+// Describe takes the steps of a trace, and returns a description of them and the calls of the
+// store.
+func (s *Scenario) Describe(t Trace) (text []string, calls []Call, wrong string) {
 	w := newWorld(s)
 	w.noting = true
 	for _, step := range t {

@@ -12,16 +12,16 @@ import (
 
 var (
 	deep  = flag.Bool("explore.deep", false, "explore as far as make explore does")
-	depth = flag.Int("explore.depth", 0, "explore so many steps, whatever the scenario says")
-	trace = flag.String("explore.trace", "", "tell what happens in this trace of the scenario that -run names")
+	depth = flag.Int("explore.depth", 0, "explore this number of steps in every scenario")
+	trace = flag.String("explore.trace", "", "print the steps of this trace of the scenario that -run names")
 )
 
-// TestExplore_WhateverAFewPartiesDoKeepsThePromises tries everything.
-func TestExplore_WhateverAFewPartiesDoKeepsThePromises(t *testing.T) {
+// TestExplore_EveryOrderKeepsThePromises tries everything.
+func TestExplore_EveryOrderKeepsThePromises(t *testing.T) {
 	for _, s := range explore.Scenarios {
 		t.Run(s.Name, func(t *testing.T) {
 			if *trace != "" {
-				tell(t, s, *trace)
+				show(t, s, *trace)
 				return
 			}
 			d := s.Depth - fewer()
@@ -36,13 +36,13 @@ func TestExplore_WhateverAFewPartiesDoKeepsThePromises(t *testing.T) {
 			t.Logf("%d states, %d steps, depth %d, in %v", r.States, r.Steps, r.Depth, time.Since(begin).Round(time.Millisecond))
 			if r.Wrong != "" {
 				t.Error(r.Wrong)
-				tell(t, s, r.Trace.String())
+				show(t, s, r.Trace.String())
 			}
 		})
 	}
 }
 
-// fewer is by how many steps less is explored in the short tests, or with the race
+// fewer returns by how many steps the depth is smaller in the short tests, or with the race
 // detector.
 func fewer() int {
 	if testing.Short() || skip.Race {
@@ -51,13 +51,13 @@ func fewer() int {
 	return 0
 }
 
-// tell prints what happens in a trace.
-func tell(t *testing.T, s explore.Scenario, text string) {
+// show prints the steps of a trace.
+func show(t *testing.T, s explore.Scenario, text string) {
 	t.Helper()
 	steps, err := explore.ParseTrace(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told, _, wrong := s.Tell(steps)
-	t.Logf("%s\n%s\ntell it again with -run '%s' -explore.trace=%s", wrong, strings.Join(told, "\n"), t.Name(), text)
+	lines, _, wrong := s.Describe(steps)
+	t.Logf("%s\n%s\nplay it again with -run '%s' -explore.trace=%s", wrong, strings.Join(lines, "\n"), t.Name(), text)
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// fate is what becomes of a message.
+// fate is the outcome of a message.
 type fate uint8
 
 const (
 	arrives    fate = iota
-	lost            // it does not arrive, and who sent it is told that nobody knows
+	lost            // it does not arrive, and its sender gets an unknown outcome
 	unanswered      // it arrives, and the answer is lost
 	slow            // it arrives, and the answer takes its time
 	late            // it is given up, and arrives much later
-	held            // whatever else can happen happens before it
+	held            // everything else that can happen happens before it
 	forgets         // the store has lost everything before it
 	delayed         // it takes a while to arrive
 	awaited         // it arrives, and the answer takes a while
@@ -36,26 +36,26 @@ const (
 
 var fateNames = [...]string{"arrives", "is lost", "is not answered", "is answered late", "arrives late", "is held", "finds everything forgotten", "takes a while", "is answered after a while"}
 
-// How late what is late is: longer than a renewal may take, and longer than a lease lasts.
+// Delays of messages: longer than a renewal may take, and longer than a lease lasts.
 const (
 	ttl      = 3 * time.Second
 	slowness = 2 * time.Second
 	lateness = 4 * time.Second
-	while    = 400 * time.Millisecond // which nobody gives a request up for
+	while    = 400 * time.Millisecond // shorter than every timeout of a request
 )
 
 var errNoAnswer = errors.New("no answer")
 
 // post delivers the messages of a world, one at a time and each when nothing else can
-// happen any more, so that their order is the same each time. plan says what becomes of
-// the nth of them; all others arrive.
+// happen any more, so that their order is the same each time. plan has the fate of the nth
+// message; the rest arrives.
 type post struct {
 	plan map[int]fate
-	// draw says it instead, and pick which of n messages comes next; nil unless all is
-	// drawn by lot.
+	// draw returns the fate instead, and pick the next one of n messages; nil unless fates are
+	// random.
 	draw func(from string) fate
 	pick func(n int) int
-	// met is told what becomes of a message, before that; nil if nobody wants to know.
+	// met is called with the fate of a message before its delivery, unless it is nil.
 	met  func(from, what string, f fate)
 	wake chan struct{}
 	end  chan struct{}
@@ -66,11 +66,11 @@ type post struct {
 	count int
 	log   []string
 	// missing are the senders whose messages have not arrived, or not in time. Where a plan
-	// has two messages suffer, they are the senders of both: a waiter may lose its turn if
-	// its renewal and its hint are both late.
+	// disturbs two messages, they are the senders of both: a waiter may lose its turn if its
+	// renewal and its hint are both late.
 	missing  []string
 	released map[string]bool // ids of leases whose release has been answered
-	returned []string        // those of them that were granted again (P7)
+	returned []string        // released ids that were granted again (P7)
 	strays   sync.WaitGroup
 }
 
@@ -86,7 +86,7 @@ func newPost(plan map[int]fate) *post {
 	return p
 }
 
-// send waits for its turn, and returns what becomes of a message.
+// send waits for the turn of a message, and returns its fate.
 func (p *post) send(from, what string) fate {
 	l := &letter{from: from, what: what, fate: make(chan fate, 1)}
 	p.mu.Lock()
@@ -121,8 +121,7 @@ func (p *post) deliver() {
 	}
 }
 
-// next picks the next message, by who sends what: it does not depend on which goroutine
-// came first.
+// next picks the next message by sender and text, so the order of goroutines has no effect.
 func (p *post) next() (*letter, fate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,7 +158,7 @@ func (p *post) next() (*letter, fate) {
 	return l, arrives
 }
 
-// note writes down a message of which something becomes, and those around it.
+// note records a message and its fate.
 func (p *post) note(l *letter, f fate) {
 	p.log = append(p.log, fmt.Sprintf("%d %s: %s %s", l.n, l.from, l.what, fateNames[f]))
 }
@@ -180,20 +179,20 @@ func (p *post) granted(id string) {
 	}
 }
 
-// heard reports whether none of these is missing.
+// heard reports whether all messages of these senders have arrived.
 func (p *post) heard(from ...string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !slices.ContainsFunc(p.missing, func(who string) bool { return slices.Contains(from, who) })
+	return !slices.ContainsFunc(p.missing, func(sender string) bool { return slices.Contains(from, sender) })
 }
 
-// stop ends the delivery when what is late has arrived.
+// stop ends the delivery when late messages have arrived.
 func (p *post) stop() {
 	p.strays.Wait()
 	close(p.end)
 }
 
-// after runs f so much later.
+// after runs f after d.
 func (p *post) after(d time.Duration, f func()) {
 	p.strays.Go(func() {
 		time.Sleep(d)
@@ -201,15 +200,15 @@ func (p *post) after(d time.Duration, f func()) {
 	})
 }
 
-// mailed is a driver that is asked by way of a post.
+// mailed is a driver that is called through a post.
 type mailed struct {
 	*post
 	from string
-	ids  bool // messages tell what lease they are about
+	ids  bool // messages name their leases
 
 	mu     sync.Mutex
 	store  driver.Driver
-	forget func() driver.Driver // an empty store, nil if this one forgets nothing
+	forget func() driver.Driver // returns an empty store; nil if this one does not forget
 }
 
 func (m *mailed) inner() driver.Driver {
@@ -322,7 +321,7 @@ func (m *mailed) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	return got, nil
 }
 
-// Close leaves the store to those whose messages are late.
+// Close leaves the store open for late messages.
 func (m *mailed) Close() error { return nil }
 
 // Watch implements [driver.Watcher]. Hints are sent by the post too.

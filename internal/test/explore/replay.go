@@ -72,7 +72,7 @@ func (s *Scenario) Replay(stage *Stage, traces []Trace) string {
 	var plays []*play
 	times := make(map[time.Duration][]*play)
 	for _, t := range traces {
-		_, calls, _ := s.Tell(t)
+		_, calls, _ := s.Describe(t)
 		if len(calls) == 0 {
 			continue
 		}
@@ -99,7 +99,7 @@ func (s *Scenario) Replay(stage *Stage, traces []Trace) string {
 			stage.Lingered++
 		}
 		if p.wrong != "" {
-			text, _, _ := s.Tell(p.trace)
+			text, _, _ := s.Describe(p.trace)
 			return fmt.Sprintf("%s\n%s\nthe trace is %s", p.wrong, strings.Join(text, "\n"), p.trace)
 		}
 	}

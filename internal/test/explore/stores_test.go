@@ -18,10 +18,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/teststore"
 )
 
-// stores are all on which traces are played. A new store joins by a line.
+// stores play the traces. A new store joins by a line.
 var stores = []struct {
 	name string
-	// less is how many steps fewer are played with -short.
+	// less is by how many steps the depth is smaller with -short.
 	less int
 	play func(t *testing.T, play func(*testing.T, *explore.Stage))
 }{
@@ -42,7 +42,7 @@ type store interface {
 	driver.Breaker
 }
 
-// inBubble plays on a store whose clock is that of its bubble.
+// inBubble plays on a store with the clock of its bubble.
 func inBubble(open func() store) func(*testing.T, func(*testing.T, *explore.Stage)) {
 	return func(t *testing.T, play func(*testing.T, *explore.Stage)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,7 @@ func inBubble(open func() store) func(*testing.T, func(*testing.T, *explore.Stag
 	}
 }
 
-// onRedis plays on a server whose clock stands still until it is set.
+// onRedis plays on a server with a clock that stands still until it is set.
 func onRedis(open func(*redistest.Server) (store, error)) func(*testing.T, func(*testing.T, *explore.Stage)) {
 	return func(t *testing.T, play func(*testing.T, *explore.Stage)) {
 		server, clock := redistest.StartWithClock(t)
@@ -75,8 +75,8 @@ func onRedis(open func(*redistest.Server) (store, error)) func(*testing.T, func(
 	}
 }
 
-// TestExplore_StoresDoWhatTheRuleDoes plays what was explored on every store: each step
-// of each state, up to a smaller depth.
+// TestExplore_StoresDoWhatTheRuleDoes plays the explored traces on every store: each step of
+// each state, up to a smaller depth.
 func TestExplore_StoresDoWhatTheRuleDoes(t *testing.T) {
 	for _, st := range stores {
 		t.Run(st.name, func(t *testing.T) {
