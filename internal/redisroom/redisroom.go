@@ -47,10 +47,10 @@ type Config struct {
 func CheckOptions(prefix string, timeout time.Duration, acks *Acks) error {
 	err := cmp.Or(check.Text("prefix", prefix, 0, MaxPrefix), check.Range("timeout", timeout, MinTimeout, MaxTimeout))
 	if err == nil && acks != nil {
-		err = cmp.Or(
-			check.Range("number of replicas", acks.Replicas, 1, MaxReplicas),
-			check.Range("replica timeout", acks.Timeout, MinReplicaTimeout, timeout/2),
-		)
+		err = check.Range("number of replicas", acks.Replicas, 1, MaxReplicas)
+		if err == nil && (acks.Timeout < MinReplicaTimeout || acks.Timeout > timeout/2) {
+			err = check.Errorf("replica timeout %v is not between %v and half of the timeout, %v", acks.Timeout, MinReplicaTimeout, timeout/2)
+		}
 	}
 	return err
 }

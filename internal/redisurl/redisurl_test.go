@@ -108,7 +108,7 @@ func TestParse_SaysWhatIsWrong(t *testing.T) {
 		"redis://h?prefix=a&prefix=b":  "twice",
 		"redis://h?timeout=5":          "500ms",
 		"redis://h?replicas=-1":        "from 0",
-		"redis://h?replicas=101":       "1 to 100",
+		"redis://h?replicas=101":       "between 1 and 100",
 		"redis://h?replica-timeout=1s": "goes with replicas",
 		"redis://h?replicas=1&replica-timeout=2s":   "half of the timeout",
 		"redis://h?replicas=1&replica-timeout=10us": "1ms",
