@@ -61,8 +61,8 @@ func (s *Semaphore) places(n int) (request, error) {
 	if s.err != nil {
 		return request{}, s.err
 	}
-	if err := check.Range("number of places", n, 1, s.limit); err != nil {
-		return request{}, lockError(s.key, err)
+	if n < 1 || n > s.limit {
+		return request{}, lockError(s.key, check.Errorf("%d places are not between 1 and the limit %d", n, s.limit))
 	}
 	r := s.request
 	r.weight = n
