@@ -5,11 +5,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/line"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -24,6 +25,7 @@ type request struct {
 	policy driver.Policy
 	limit  int
 	weight int
+	err    error // of a wrong key or option, for the first use
 }
 
 // use is the part of a request that differs between the kinds of locks.
@@ -33,30 +35,31 @@ type use struct {
 	limit   int  // of a semaphore
 }
 
-// lockRequest returns the request for a lock, or an error if the store can never serve it.
-// Locks without options of their own share the client's configuration.
-func (c *Client) lockRequest(key string, opts []Option, use use) (request, error) {
+// lockRequest returns the request for a lock. It has an error if the store can never serve it.
+func (c *Client) lockRequest(key string, opts []Option, use use) request {
 	r := request{c: c, cfg: &c.cfg, key: key, mode: use.mode, limit: use.limit, weight: 1}
-	if err := check.Key(key); err != nil {
-		return r, lockError(key, err)
+	if err := r.configure(opts, use.readers); err != nil {
+		r.err = lockError(key, err)
+	}
+	return r
+}
+
+// configure applies options. Locks without options share the client's configuration.
+func (r *request) configure(opts []Option, readers bool) (err error) {
+	if err := check("key", r.key, MaxKey); err != nil {
+		return err
 	}
 	if len(opts) > 0 {
-		cfg, err := c.cfg.with(opts)
+		cfg, err := r.c.cfg.with(opts)
 		if err != nil {
-			return r, lockError(key, err)
+			return err
 		}
 		r.cfg = &cfg
 	}
-	var err error
-	if r.policy, err = r.cfg.policyFor(use.readers); err != nil {
-		return r, lockError(key, err)
+	if r.policy, err = r.cfg.policyFor(readers); err != nil || !r.c.limited {
+		return err // most stores are not limited, and building a request takes time
 	}
-	if c.limited { // most stores are not, and building a request takes time
-		if err := driver.Supports(c.session.Driver(), r.request()); err != nil {
-			return r, lockError(key, err)
-		}
-	}
-	return r, nil
+	return driver.Supports(r.c.session.Driver(), r.request())
 }
 
 // acquire takes the lock: all methods that lock use it.
@@ -67,6 +70,9 @@ func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
 // acquireSince is acquire for a call that began at the given time, by which it has waited for
 // other locks; zero means now.
 func (r *request) acquireSince(ctx context.Context, wait bool, began time.Time) (*Lease, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
 	l, err := r.acquireOrReenter(ctx, wait, began)
 	if err != nil {
 		r.c.counts.refused.Add(1)
@@ -352,7 +358,13 @@ func (r *request) lockInLine(ctx, bound context.Context, obs *observation) (l *L
 	return l, nil
 }
 
+// leaseID matches the ids of leases.
+var leaseID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
+
 func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
 	obs := r.observe(ctx, false)
 	l, err := r.takeOver(obs.context(ctx), id, obs)
 	if obs.failed(r, err); err != nil {
@@ -364,8 +376,8 @@ func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
 
 // takeOver renews the lease of id, and makes a hold of it.
 func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*Lease, error) {
-	if err := check.ID(id); err != nil {
-		return nil, err
+	if !leaseID().MatchString(id) {
+		return nil, fmt.Errorf("not the id of a lease: %w", ErrInvalid)
 	}
 	if err := session.CauseOf(ctx); err != nil {
 		return nil, err

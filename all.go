@@ -21,16 +21,10 @@ type Part interface {
 	requests() ([]*request, error)
 }
 
-func (m *Mutex) requests() ([]*request, error)     { return []*request{&m.request}, m.err }
-func (m *RWMutex) requests() ([]*request, error)   { return []*request{&m.write}, m.err }
-func (r *RLocker) requests() ([]*request, error)   { return []*request{&r.m.read}, r.m.err }
-func (s *Semaphore) requests() ([]*request, error) { return s.Places(1).requests() }
-func (m *Multi) requests() ([]*request, error)     { return m.parts, m.err }
-
-func (p *Places) requests() ([]*request, error) {
-	r, err := p.s.places(p.n)
-	return []*request{&r}, err
-}
+func (r *request) requests() ([]*request, error) { return []*request{r}, r.err }
+func (m *RWMutex) requests() ([]*request, error) { return m.write.requests() }
+func (r *RLocker) requests() ([]*request, error) { return r.read.requests() }
+func (m *Multi) requests() ([]*request, error)   { return m.parts, m.err }
 
 // Multi is several locks that are taken together or not at all. It is made by [All],
 // holds no state of its own, and is safe for concurrent use.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // MaxValue is the length of the longest value that a leader can publish, in
@@ -29,9 +28,7 @@ var ErrResigned = fmt.Errorf("resigned: %w", ErrReleased)
 // that dies is followed within one TTL. It is safe for concurrent use, but for Lead,
 // which runs once at a time.
 type Election struct {
-	c     *Client
-	mutex *Mutex
-	err   error
+	campaign request
 
 	mu   sync.Mutex
 	term *termContext            // of the present term; nil without one
@@ -55,9 +52,6 @@ type Leader struct {
 // control characters. See [Client.Mutex]. An election is never re-entered: it refuses
 // [WithReentrantOwner] with ErrInvalid.
 func (c *Client) Election(key, value string, opts ...Option) *Election {
-	if err := check.Text("value", value, 0, MaxValue); err != nil {
-		return &Election{err: lockError(key, err)}
-	}
 	publish := func(cfg *config) error {
 		if cfg.reentrantOwner != "" { // two candidates of one name are two
 			return fmt.Errorf("reentrant owner %q of an election: %w", cfg.reentrantOwner, ErrInvalid)
@@ -68,11 +62,12 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 		if cfg.labels == nil {
 			cfg.labels = make(map[string]string)
 		}
-		cfg.labels[valueLabel] = value
-		return nil
+		if cfg.labels[valueLabel] = value; value == "" {
+			return nil
+		}
+		return check("value", value, MaxValue)
 	}
-	m := c.Mutex(key, append(slices.Clip(opts), publish)...)
-	return &Election{c: c, mutex: m, err: m.err}
+	return &Election{campaign: c.lockRequest(key, append(slices.Clip(opts), publish), use{mode: Exclusive})}
 }
 
 // Lead campaigns, runs fn with a context that lives as long as the leadership,
@@ -98,14 +93,14 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 // Under the context of a lease of the same key Lead fails with ErrMismatch instead of
 // waiting for itself.
 func (e *Election) Lead(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) error {
-	if e.err != nil {
-		return e.err
+	if e.campaign.err != nil {
+		return e.campaign.err
 	}
-	if outer, ok := ctx.Value(&e.mutex.request).(*Lease); ok && !outer.gone() {
-		return lockError(e.mutex.key, fmt.Errorf("campaign under a lease of the same key: %w", ErrMismatch))
+	if outer, ok := ctx.Value(&e.campaign).(*Lease); ok && !outer.gone() {
+		return lockError(e.campaign.key, fmt.Errorf("campaign under a lease of the same key: %w", ErrMismatch))
 	}
 	for {
-		lease, err := e.mutex.Lock(ctx)
+		lease, err := e.campaign.acquire(ctx, true)
 		if err != nil {
 			return err
 		}
@@ -186,10 +181,10 @@ func (e *Election) Resign() {
 // Leader returns the leader. The error matches ErrNotHeld if there is no leader, ErrUnavailable
 // if the store does not answer, and ErrUnsupported if it cannot be inspected.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	if e.err != nil {
-		return Leader{}, e.err
+	if e.campaign.err != nil {
+		return Leader{}, e.campaign.err
 	}
-	snap, err := e.c.inspectHolders(ctx, e.mutex.key)
+	snap, err := e.campaign.c.inspectHolders(ctx, e.campaign.key)
 	if err != nil {
 		return Leader{}, err
 	}
@@ -198,7 +193,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 			return Leader{Owner: h.Owner, ID: h.ID, Value: h.Labels[valueLabel], Token: h.Token, Since: h.Since}, nil
 		}
 	}
-	return Leader{}, lockError(e.mutex.key, fmt.Errorf("no leader: %w", ErrNotHeld))
+	return Leader{}, lockError(e.campaign.key, fmt.Errorf("no leader: %w", ErrNotHeld))
 }
 
 // observeEvery is the time between two requests of Observe.

@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -14,17 +15,13 @@ import (
 // Waiting is in the order of arrival at the store. A Lock of the same key under
 // a lease's context, or by the same
 // [WithReentrantOwner], re-enters.
-type Mutex struct {
-	request
-	err error // of a wrong key or option
-}
+type Mutex struct{ request }
 
 // Mutex returns the exclusive lock of a key: 1 to 512 bytes of UTF-8 without
 // control characters. The first use of the lock reports a wrong key or option, before
 // anything is asked of the store.
 func (c *Client) Mutex(key string, opts ...Option) *Mutex {
-	r, err := c.lockRequest(key, opts, use{mode: Exclusive})
-	return &Mutex{request: r, err: err}
+	return &Mutex{c.lockRequest(key, opts, use{mode: Exclusive})}
 }
 
 // Lock waits until the mutex is free, and returns a lease. When ctx ends, a Lock that waits
@@ -42,22 +39,12 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 // this call in its queue, and may hand the lock over. It matches ErrUnavailable if the
 // request certainly had no effect. In all cases the client undoes in the background a request
 // that may have had an effect.
-func (m *Mutex) Lock(ctx context.Context) (*Lease, error) {
-	if m.err != nil {
-		return nil, m.err
-	}
-	return m.acquire(ctx, true)
-}
+func (m *Mutex) Lock(ctx context.Context) (*Lease, error) { return m.acquire(ctx, true) }
 
 // TryLock asks once and does not wait for the mutex. If it is held, or has waiters, the error is
 // a [*HeldError]. The other errors are as for Lock. TryLock does not wait for a store that is
 // away: see [WithMaxOutage].
-func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
-	if m.err != nil {
-		return nil, m.err
-	}
-	return m.acquire(ctx, false)
-}
+func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.acquire(ctx, false) }
 
 // Adopt takes over a lease that was left in the store: by [Lease.Detach], by
 // `leasehold acquire`, or through the service. id is its [Lease.ID]. The lease is
@@ -76,12 +63,7 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) {
 // kind, as far as the store can be inspected, or is held by this client; ErrInvalid
 // if the id is malformed; and ErrUnknown if the store did not answer for the time of
 // [WithMaxOutage]. The lease is then unchanged, or was renewed once.
-func (m *Mutex) Adopt(ctx context.Context, id string) (*Lease, error) {
-	if m.err != nil {
-		return nil, m.err
-	}
-	return m.adopt(ctx, id)
-}
+func (m *Mutex) Adopt(ctx context.Context, id string) (*Lease, error) { return m.adopt(ctx, id) }
 
 // RWMutex is a shared and exclusive lock: any number of readers, or one writer.
 // Its write side and a [Mutex] of the same key are the same lock. Every reader
@@ -90,70 +72,55 @@ func (m *Mutex) Adopt(ctx context.Context, id string) (*Lease, error) {
 // Waiters are served in the order of arrival, where readers that are neighbours in the
 // queue are admitted together, unless [WithPolicy] sets another order. An RWMutex holds no state
 // of its own, and is safe for concurrent use.
-type RWMutex struct {
-	write, read request
-	err         error
-}
+type RWMutex struct{ write, read request }
 
 // RWMutex returns the read-write lock of a key; see [Client.Mutex].
 func (c *Client) RWMutex(key string, opts ...Option) *RWMutex {
-	write, err := c.lockRequest(key, opts, use{mode: Exclusive, readers: true})
-	if err != nil {
-		return &RWMutex{err: err}
+	m := &RWMutex{
+		write: c.lockRequest(key, opts, use{mode: Exclusive, readers: true}),
+		read:  c.lockRequest(key, opts, use{mode: Shared, readers: true}),
 	}
-	read, err := c.lockRequest(key, opts, use{mode: Shared, readers: true})
-	return &RWMutex{write: write, read: read, err: err}
+	m.write.err = cmp.Or(m.write.err, m.read.err)
+	m.read.err = m.write.err
+	return m
 }
 
 // Lock waits until there is no reader and no writer, like [Mutex.Lock]. Under the context
 // of a read lease of the same key it fails with ErrMismatch instead of waiting
 // for itself: a read lease cannot be upgraded.
-func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, true) }
+func (m *RWMutex) Lock(ctx context.Context) (*Lease, error) { return m.write.acquire(ctx, true) }
 
 // TryLock asks once for the write side and does not wait.
-func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.write, false) }
+func (m *RWMutex) TryLock(ctx context.Context) (*Lease, error) { return m.write.acquire(ctx, false) }
 
 // RLock waits until there is no writer, and until the waiters that the lock's policy prefers
 // have been served. The errors are as for [Mutex.Lock].
-func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.read, true) }
+func (m *RWMutex) RLock(ctx context.Context) (*Lease, error) { return m.read.acquire(ctx, true) }
 
 // TryRLock asks once for the read side and does not wait.
-func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) { return m.take(ctx, &m.read, false) }
-
-func (m *RWMutex) take(ctx context.Context, side *request, wait bool) (*Lease, error) {
-	if m.err != nil {
-		return nil, m.err
-	}
-	return side.acquire(ctx, wait)
-}
+func (m *RWMutex) TryRLock(ctx context.Context) (*Lease, error) { return m.read.acquire(ctx, false) }
 
 // Adopt takes over the lease of a writer; see [Mutex.Adopt].
 func (m *RWMutex) Adopt(ctx context.Context, id string) (*Lease, error) {
-	if m.err != nil {
-		return nil, m.err
-	}
 	return m.write.adopt(ctx, id)
 }
 
 // RAdopt takes over the lease of a reader; see [Mutex.Adopt].
 func (m *RWMutex) RAdopt(ctx context.Context, id string) (*Lease, error) {
-	if m.err != nil {
-		return nil, m.err
-	}
 	return m.read.adopt(ctx, id)
 }
 
 // RLocker returns the read side as a lock of its own, for [Do], [TryDo] and [All].
-func (m *RWMutex) RLocker() *RLocker { return &RLocker{m} }
+func (m *RWMutex) RLocker() *RLocker { return &RLocker{&m.read} }
 
 // RLocker is the read side of an [RWMutex] as a lock of its own.
-type RLocker struct{ m *RWMutex }
+type RLocker struct{ read *request }
 
 // Lock is [RWMutex.RLock].
-func (r *RLocker) Lock(ctx context.Context) (*Lease, error) { return r.m.RLock(ctx) }
+func (r *RLocker) Lock(ctx context.Context) (*Lease, error) { return r.read.acquire(ctx, true) }
 
 // TryLock is [RWMutex.TryRLock].
-func (r *RLocker) TryLock(ctx context.Context) (*Lease, error) { return r.m.TryRLock(ctx) }
+func (r *RLocker) TryLock(ctx context.Context) (*Lease, error) { return r.read.acquire(ctx, false) }
 
 // Downgrade turns the lease of a writer into that of a reader in one step, so that no
 // other writer is admitted in between; waiting readers may be admitted at once. Token and context stay,

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-
-	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // Semaphore is a lock with a number of places. Places are leased: a holder that
@@ -19,79 +17,59 @@ import (
 // Places are counted, not re-entered: a Lock under the context of a place takes another
 // place. Under the context of a Mutex of the key it shares the mutex's lease. A Semaphore holds
 // no state of its own, and is safe for concurrent use.
-type Semaphore struct {
-	request
-	err error
-}
+type Semaphore struct{ request }
 
 // Semaphore returns the semaphore of a key with limit places, 1 to 2^31 - 1; see
 // [Client.Mutex].
 func (c *Client) Semaphore(key string, limit int, opts ...Option) *Semaphore {
-	if err := check.Range("limit", limit, 1, math.MaxInt32); err != nil {
-		return &Semaphore{err: lockError(key, err)}
+	if err := checkLimit(key, limit); err != nil {
+		return &Semaphore{request{err: err}}
 	}
-	r, err := c.lockRequest(key, opts, use{mode: Shared, limit: limit})
-	return &Semaphore{request: r, err: err}
+	return &Semaphore{c.lockRequest(key, opts, use{mode: Shared, limit: limit})}
+}
+
+func checkLimit(key string, limit int) error {
+	if limit < 1 || limit > math.MaxInt32 {
+		return lockError(key, fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid))
+	}
+	return nil
 }
 
 // Lock waits for one place; see [Mutex.Lock].
-func (s *Semaphore) Lock(ctx context.Context) (*Lease, error) { return s.take(ctx, 1, true) }
+func (s *Semaphore) Lock(ctx context.Context) (*Lease, error) { return s.acquire(ctx, true) }
 
 // TryLock asks once for one place and does not wait.
-func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.take(ctx, 1, false) }
+func (s *Semaphore) TryLock(ctx context.Context) (*Lease, error) { return s.acquire(ctx, false) }
 
 // LockN waits for n places at once, 1 to the limit, which one lease holds.
-func (s *Semaphore) LockN(ctx context.Context, n int) (*Lease, error) { return s.take(ctx, n, true) }
+func (s *Semaphore) LockN(ctx context.Context, n int) (*Lease, error) { return s.Places(n).Lock(ctx) }
 
 // TryLockN asks once for n places and does not wait.
 func (s *Semaphore) TryLockN(ctx context.Context, n int) (*Lease, error) {
-	return s.take(ctx, n, false)
-}
-
-func (s *Semaphore) take(ctx context.Context, n int, wait bool) (*Lease, error) {
-	r, err := s.places(n)
-	if err != nil {
-		return nil, err
-	}
-	return r.acquire(ctx, wait)
-}
-
-// places returns the request for n places.
-func (s *Semaphore) places(n int) (request, error) {
-	if s.err != nil {
-		return request{}, s.err
-	}
-	if n < 1 || n > s.limit {
-		return request{}, lockError(s.key, check.Errorf("%d places are not between 1 and the limit %d", n, s.limit))
-	}
-	r := s.request
-	r.weight = n
-	return r, nil
+	return s.Places(n).TryLock(ctx)
 }
 
 // Places returns n places, 1 to the limit, as a lock of its own, for [Do], [TryDo] and
 // [All]. The first use reports a wrong n.
-func (s *Semaphore) Places(n int) *Places { return &Places{s, n} }
+func (s *Semaphore) Places(n int) *Places {
+	p := &Places{s.request}
+	if p.weight = n; s.err == nil && (n < 1 || n > s.limit) {
+		p.err = lockError(s.key, fmt.Errorf("%d places are not between 1 and the limit %d: %w", n, s.limit, ErrInvalid))
+	}
+	return p
+}
 
 // Places is a number of places of a [Semaphore] as a lock of its own.
-type Places struct {
-	s *Semaphore
-	n int
-}
+type Places struct{ request }
 
 // Lock is [Semaphore.LockN].
-func (p *Places) Lock(ctx context.Context) (*Lease, error) { return p.s.LockN(ctx, p.n) }
+func (p *Places) Lock(ctx context.Context) (*Lease, error) { return p.acquire(ctx, true) }
 
 // TryLock is [Semaphore.TryLockN].
-func (p *Places) TryLock(ctx context.Context) (*Lease, error) { return p.s.TryLockN(ctx, p.n) }
+func (p *Places) TryLock(ctx context.Context) (*Lease, error) { return p.acquire(ctx, false) }
 
 // Adopt takes over a lease with the places that it has; see [Mutex.Adopt].
-func (s *Semaphore) Adopt(ctx context.Context, id string) (*Lease, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	return s.adopt(ctx, id)
-}
+func (s *Semaphore) Adopt(ctx context.Context, id string) (*Lease, error) { return s.adopt(ctx, id) }
 
 // Resize puts another limit in force while the semaphore is in use: 1 to 2^31 - 1.
 // Holders keep their places, and a place is granted only if there is room by the new limit. From
@@ -108,8 +86,8 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if s.err != nil {
 		return s.err
 	}
-	if err := check.Range("limit", limit, 1, math.MaxInt32); err != nil {
-		return lockError(s.key, err)
+	if err := checkLimit(s.key, limit); err != nil {
+		return err
 	}
 	if err := s.c.session.Begin(); err != nil {
 		return lockError(s.key, err)
