@@ -126,14 +126,14 @@ func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
 	if ctx.Err() != nil {
 		return nil, lockError(r.key, fmt.Errorf("re-entry: %w", context.Cause(ctx)))
 	}
-	l := makeLease(ctx, outer.hold, new(entry))
+	l := newLease(ctx, outer.hold, new(entry))
 	if err := outer.hold.reenter(l.entry, r); err != nil {
 		if !errors.Is(err, errNoReentry) {
 			err = lockError(r.key, err)
 		}
 		return nil, err
 	}
-	l.follow(ctx)
+	l.follow()
 	if l.Context().Err() == nil {
 		return l, nil
 	}
@@ -263,12 +263,12 @@ func (r *request) waitError(err error) error {
 }
 
 func (r *request) lease(ctx context.Context, req *driver.Request, g session.Grant, obs *observation) (*Lease, error) {
-	h, err := r.c.hold(r.cfg, req, g, obs, nil)
+	l, err := r.c.lease(ctx, r.cfg, req, g, obs, nil)
 	if err != nil {
 		r.c.session.Undo(ctx, &r.cfg.Terms, req, g.Unanswered)
 		return nil, lockError(r.key, err)
 	}
-	return newLease(obs.context(ctx), h), nil
+	return l, nil
 }
 
 // request returns a request to the store with a new lease id.
@@ -344,13 +344,11 @@ func (r *request) lockInLine(ctx, bound context.Context, obs *observation) (l *L
 		r.c.counts.waiting.Add(1)
 		obs.waiting(position, owner)
 	}
-	granted := func(t *line.Turn, g session.Grant) (*session.Hold, error) {
-		h, err := r.c.hold(r.cfg, t.Request(), g, obs, t)
-		if err != nil {
+	granted := func(t *line.Turn, g session.Grant) (_ *session.Hold, err error) {
+		if l, err = r.c.lease(ctx, r.cfg, t.Request(), g, obs, t); err != nil {
 			return nil, err
 		}
-		l = newLease(obs.context(ctx), h)
-		return &h.Hold, nil
+		return &l.hold.Hold, nil
 	}
 	if err := r.c.lines.Join(obs.context(ctx), lineRequest{r}).Wait(bound, queued, granted); err != nil {
 		return nil, r.waitError(err)
@@ -406,11 +404,8 @@ func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*L
 	}
 	req := r.request()
 	req.ID = id
-	h, err := r.c.hold(cfg, &req, g, obs, nil)
-	if err != nil {
-		return nil, err // the client has the lease already, or the lease ends unless it is renewed
-	}
-	return newLease(obs.context(ctx), h), nil
+	// On an error the client has the lease already, or the lease ends unless it is renewed.
+	return r.c.lease(ctx, cfg, &req, g, obs, nil)
 }
 
 // findLease looks for the lease in the store, and refuses one of another kind. It returns the

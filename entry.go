@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // entry is the state of one [Lease] of a hold. The hold refers to the entry and not to the
@@ -28,7 +30,6 @@ type entry struct {
 	detach func() bool // from the parent context
 	lease  *Lease      // until it is watched; see watch
 	state  State       // in which it ended; Held until then
-	late   bool        // the parent had ended before; the context then ends with its cause
 	idle   bool        // the context has ended, and the lease is not yet released
 	end    outcome     // of the release
 }
@@ -39,7 +40,7 @@ func (e *entry) context() context.Context {
 	for {
 		e.hold.mu.Lock()
 		inner, cause, parent := e.inner, e.cause, e.parent
-		if cause != nil && !e.late { // the lease ended first
+		if cause != nil { // the lease ended first
 			parent = context.WithoutCancel(parent)
 		}
 		e.hold.mu.Unlock()
@@ -80,18 +81,18 @@ func (e *entry) current() context.Context {
 }
 
 // cancel ends the context with cause, unless it has ended. This holds also for a context that
-// is made later.
+// is made later: it ends with its parent if the parent has ended first.
 func (e *entry) cancel(cause error) {
-	late := false
+	first := true // the lease ends first
 	select {
 	case <-e.parent.Done():
-		late = true
+		first = false
 	default:
 	}
 	e.hold.mu.Lock()
 	stop := e.stop
-	if stop == nil && e.cause == nil {
-		e.cause, e.late = cause, late
+	if stop == nil && e.cause == nil && first {
+		e.cause = cause
 	}
 	e.hold.mu.Unlock()
 	if stop != nil {
@@ -99,10 +100,30 @@ func (e *entry) cancel(cause error) {
 	}
 }
 
-// follow starts the wind-down of the lease when parent ends.
-func (e *entry) follow(parent context.Context) {
-	if parent.Done() != nil {
-		e.hold.follow(e, context.AfterFunc(parent, func() { e.hold.pause(e) }))
+// follow starts the wind-down of the lease when the parent ends, which may have happened.
+func (e *entry) follow() {
+	if e.parent.Done() == nil {
+		return
+	}
+	detach := context.AfterFunc(e.parent, func() { e.hold.pause(e) })
+	e.hold.mu.Lock()
+	e.detach = detach
+	ended := e.hold.Cause() != nil
+	e.hold.mu.Unlock()
+	if ended {
+		e.unfollow()
+	}
+}
+
+// unfollow detaches e from its parent. It does so without the lock, since the parent may be a
+// context of this hold.
+func (e *entry) unfollow() {
+	e.hold.mu.Lock()
+	detach := e.detach
+	e.detach = nil
+	e.hold.mu.Unlock()
+	if detach != nil {
+		detach()
 	}
 }
 
@@ -130,20 +151,23 @@ func (e *entry) live() {
 	}
 }
 
-// giveBack ends the lease and releases it in the store; see [Lease.Release].
-func (e *entry) giveBack() error { return e.endThenRelease(func() {}) }
-
-// endThenRelease is giveBack. It calls left when the lease's context has ended, before it
+// endThenRelease is [Lease.Release]. It calls left when the lease's context has ended, before it
 // asks the store, and not at all if another call gives the lease back.
 func (e *entry) endThenRelease(left func()) error {
-	return e.end.once(&e.hold.mu, func() error {
-		e.hold.c.session.Enter()
-		defer e.hold.c.session.Leave()
-		e.hold.unfollow(e)
-		lost, last := e.hold.remove(e, cmp.Or(e.endCause(), ErrReleased))
+	h := e.hold
+	return e.end.once(&h.mu, func() (err error) {
+		h.c.session.Enter()
+		defer h.c.session.Leave()
+		lost, last := h.remove(e, cmp.Or(e.endCause(), ErrReleased))
 		e.cancel(ErrReleased)
 		left()
-		return e.hold.entryEnded(lost, last)
+		if last {
+			err = h.giveBack(lost, h.cfg.ReleaseTimeout)
+		}
+		if err = oneline.Join(lost, err); err != nil {
+			return lockError(h.Key(), err)
+		}
+		return nil
 	})
 }
 

@@ -2,6 +2,7 @@ package leasehold
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/line"
-	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 )
 
@@ -34,15 +34,21 @@ type hold struct {
 	taken     *callers // the call stack of the acquisition; nil if a dropped Lease is not logged
 }
 
-// hold makes a hold of a grant. t is the turn of the line, nil without one.
-func (c *Client) hold(cfg *config, req *driver.Request, g session.Grant, obs *observation, t *line.Turn) (*hold, error) {
+// lease makes a hold of a grant and returns its first Lease, whose context derives from ctx. t is
+// the turn of the line, nil without one.
+func (c *Client) lease(ctx context.Context, cfg *config, req *driver.Request, g session.Grant, obs *observation, t *line.Turn) (*Lease, error) {
 	h := &hold{c: c, cfg: cfg, observation: obs, turn: t, limit: int32(req.Limit)}
 	h.entries = h.one[:0]
 	h.taken = cfg.takenAt()
 	if err := c.session.Hold(&h.Hold, req, g, h); err != nil {
 		return nil, err
 	}
-	return h, nil
+	l := newLease(obs.context(ctx), h, &h.first)
+	h.mu.Lock()
+	h.join(l.entry)
+	h.mu.Unlock()
+	l.follow()
+	return l, nil
 }
 
 // Terms implements [session.Events].
@@ -71,20 +77,16 @@ func (h *hold) Ended(cause error) {
 	h.c.counts.end(state)
 	h.mu.Lock()
 	entries := slices.Clone(h.entries)
-	var detach []func() bool
 	for _, e := range entries {
 		e.state = state
-		if e.detach != nil {
-			detach = append(detach, e.detach)
-		}
 	}
 	h.mu.Unlock()
 
 	for _, e := range entries {
 		e.cancel(cause)
 	}
-	for _, stop := range detach {
-		stop() // so that a parent context that lives on does not keep the lease in memory
+	for _, e := range entries {
+		e.unfollow() // so that a parent context that lives on does not keep the lease in memory
 	}
 	h.observation.ended(h, cause)
 	if state == Lost {
@@ -121,18 +123,6 @@ func (h *hold) GiveBack(cause error, limit time.Duration) error {
 	return err
 }
 
-// entryEnded gives the lease back after its last entry. lost is the cause if the work was not
-// protected to its end.
-func (h *hold) entryEnded(lost error, last bool) (err error) {
-	if last {
-		err = h.giveBack(lost, h.cfg.ReleaseTimeout)
-	}
-	if err = oneline.Join(lost, err); err != nil {
-		return lockError(h.Key(), err)
-	}
-	return nil
-}
-
 // giveBack releases the lease in the store, for at most limit. lost is the cause if the work was
 // not protected to its end.
 func (h *hold) giveBack(lost error, limit time.Duration) error {
@@ -161,14 +151,8 @@ func (h *hold) pass() bool {
 	return h.turn.Pass(g, ok)
 }
 
-// add adds an entry.
-func (h *hold) add(e *entry) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.join(e)
-}
-
-// join is add; the caller holds mu. An entry of a lease that has ended starts with its cause.
+// join adds an entry. An entry of a lease that has ended starts with its cause. The caller holds
+// mu.
 func (h *hold) join(e *entry) {
 	h.entries = append(h.entries, e)
 	switch cause := h.Cause(); {
@@ -230,16 +214,38 @@ var (
 	errNoReentry = errors.New("no re-entry")
 )
 
-// leave begins a Detach, of a lease with one entry, and returns its TTL.
+// alone returns an error if the lease is shared by re-entry or is being detached. The caller
+// holds mu.
+func (h *hold) alone() error {
+	switch n := len(h.entries); {
+	case n > 1:
+		return fmt.Errorf("held %d times: %w", n, ErrMismatch)
+	case h.leaving:
+		return errLeaving
+	}
+	return nil
+}
+
+// lower begins a downgrade. From now on re-entry to write is refused.
+func (h *hold) lower() error {
+	h.Live() // after a suspension the timer of the deadline is late
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := cmp.Or(h.CanLower(), h.alone()); err != nil {
+		return err
+	}
+	h.Lower()
+	return nil
+}
+
+// leave begins a Detach, and returns the TTL of the lease.
 func (h *hold) leave() (time.Duration, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch n := len(h.entries); {
-	case n > 1:
-		return 0, fmt.Errorf("held %d times: %w", n, ErrMismatch)
-	case h.leaving:
-		return 0, errLeaving
-	case h.Lowering():
+	if err := h.alone(); err != nil {
+		return 0, err
+	}
+	if h.Lowering() {
 		return 0, errLowering
 	}
 	h.leaving = true
@@ -253,33 +259,10 @@ func (h *hold) stay() {
 	h.leaving = false
 }
 
-// follow stores the function that detaches e from its parent context, which may have ended
-// already.
-func (h *hold) follow(e *entry, detach func() bool) {
-	h.mu.Lock()
-	e.detach = detach
-	ended := h.Cause() != nil
-	h.mu.Unlock()
-	if ended {
-		detach()
-	}
-}
-
-// unfollow detaches e from its parent. It does so without mu, since the parent may be a context
-// of this hold.
-func (h *hold) unfollow(e *entry) {
-	h.mu.Lock()
-	detach := e.detach
-	e.detach = nil
-	h.mu.Unlock()
-	if detach != nil {
-		detach()
-	}
-}
-
 // remove removes an entry. It returns the cause if the work was not protected to its end, and
 // whether the caller has to give the lease back: with the last entry, unless that was done.
 func (h *hold) remove(e *entry, cause error) (lost error, back bool) {
+	e.unfollow()
 	h.Live()
 	h.mu.Lock()
 	if i := slices.Index(h.entries, e); i >= 0 {

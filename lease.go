@@ -83,16 +83,8 @@ func wasLost(cause error) bool { return stateAfter(cause) == Lost }
 // it; see [WithLogger].
 type Lease struct{ *entry }
 
-// newLease makes the first lease of h; its context derives from parent.
-func newLease(parent context.Context, h *hold) *Lease {
-	l := makeLease(parent, h, &h.first)
-	h.add(l.entry)
-	l.follow(parent)
-	return l
-}
-
-// makeLease makes a lease of the entry e, which is not yet added to h.
-func makeLease(parent context.Context, h *hold, e *entry) *Lease {
+// newLease makes a lease of the entry e, which is not yet added to h.
+func newLease(parent context.Context, h *hold, e *entry) *Lease {
 	e.hold, e.parent = h, parent
 	l := &e.own
 	if h.taken != nil {
@@ -222,7 +214,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 // the release in time, and ErrUnavailable if the store refused it for as long; it is then
 // repeated in the background, until the lease ends by its TTL at the latest. A lease counts as
 // lost if it was not live when Release was called.
-func (l *Lease) Release() error { return l.giveBack() }
+func (l *Lease) Release() error { return l.endThenRelease(func() {}) }
 
 // Detach ends the lease here and leaves it in the store, to be renewed and released by
 // its id from elsewhere: by the next process of a script, for instance, or by
@@ -246,7 +238,6 @@ func (l *Lease) Detach(ctx context.Context) error {
 	}
 	err = fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // if a Release comes first
 	_ = l.end.once(&l.hold.mu, func() error {
-		l.hold.unfollow(l.entry)
 		err, _ = l.hold.remove(l.entry, errDetached)
 		if l.cancel(errDetached); err == nil {
 			l.hold.c.counts.gaveBack(nil)

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-
-	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Mutex is an exclusive lock: one lease at a time. It holds no state of its
@@ -136,34 +134,14 @@ func (r *RLocker) TryLock(ctx context.Context) (*Lease, error) { return r.read.a
 // one such error is ErrUnavailable, while a transaction pins the lock (see package
 // postgresdriver).
 func (l *Lease) Downgrade(ctx context.Context) error {
-	if err := l.hold.downgrade(ctx); err != nil {
-		return lockError(l.hold.Key(), fmt.Errorf("downgrade: %w", err))
+	h := l.hold
+	err := h.lower()
+	if err == nil {
+		r := request{c: h.c, cfg: h.cfg, key: h.Key(), mode: Shared, policy: h.cfg.policy}
+		err = h.Downgrade(ctx, r.request())
 	}
-	return nil
-}
-
-func (h *hold) downgrade(ctx context.Context) error {
-	if err := h.lower(); err != nil {
-		return err
+	if err != nil {
+		return lockError(h.Key(), fmt.Errorf("downgrade: %w", err))
 	}
-	r := request{c: h.c, cfg: h.cfg, key: h.Key(), mode: driver.Shared, policy: h.cfg.policy}
-	return h.Downgrade(ctx, r.request())
-}
-
-// lower begins a downgrade. From now on re-entry to write is refused.
-func (h *hold) lower() error {
-	h.Live() // after a suspension the timer of the deadline is late
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	err := h.CanLower()
-	switch {
-	case err != nil:
-		return err
-	case len(h.entries) > 1:
-		return fmt.Errorf("held %d times: %w", len(h.entries), ErrMismatch)
-	case h.leaving:
-		return errLeaving
-	}
-	h.Lower()
 	return nil
 }
