@@ -68,28 +68,24 @@ func (r *request) acquire(ctx context.Context, wait bool) (*Lease, error) {
 }
 
 // acquireSince is acquire for a call that began at the given time, by which it has waited for
-// other locks; zero means now.
-func (r *request) acquireSince(ctx context.Context, wait bool, began time.Time) (*Lease, error) {
+// other locks; zero means now. It shares the lease that ctx belongs to, or acquires a new one.
+// The context of the result derives from ctx.
+func (r *request) acquireSince(ctx context.Context, wait bool, began time.Time) (l *Lease, err error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	l, err := r.acquireOrReenter(ctx, wait, began)
-	if err != nil {
-		r.c.counts.refused.Add(1)
-	}
-	return l, err
-}
-
-// acquireOrReenter shares the lease that ctx belongs to, or acquires a new one. The context of
-// the result derives from ctx.
-func (r *request) acquireOrReenter(ctx context.Context, wait bool, began time.Time) (*Lease, error) {
+	defer func() {
+		if err != nil {
+			r.c.counts.refused.Add(1)
+		}
+	}()
 	if outer, ok := ctx.Value(r).(*Lease); ok && !outer.gone() {
 		if l, err := r.reenter(ctx, outer); !errors.Is(err, errNoReentry) {
 			return l, err
 		}
 	}
 	obs := r.observe(ctx, wait)
-	l, err := r.acquireNew(obs.context(ctx), wait, began, obs)
+	l, err = r.acquireNew(obs.context(ctx), wait, began, obs)
 	obs.failed(r, err)
 	return l, err
 }
