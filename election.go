@@ -219,21 +219,11 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if err == nil {
 				last, yielded = now, true
 			}
-			if !sleep(ctx, observeEvery) {
+			select {
+			case <-time.After(observeEvery):
+			case <-ctx.Done():
 				return
 			}
 		}
-	}
-}
-
-// sleep reports whether it slept for d; false means that ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
