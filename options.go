@@ -2,14 +2,17 @@ package leasehold
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -17,15 +20,15 @@ import (
 
 // Bounds of keys and options.
 const (
-	// MaxKey is the length of the longest key: 512 bytes.
-	MaxKey = check.MaxKey
-	// MaxOwner is the length of the longest name or owner: 256 bytes.
-	MaxOwner = check.MaxOwner
+	// MaxKey is the length of the longest key, in bytes.
+	MaxKey = 512
+	// MaxOwner is the length of the longest name or owner, in bytes.
+	MaxOwner = 256
 	// MaxLabels is the size of all labels together, in bytes of JSON.
 	MaxLabels = 1024
-	// MinTTL and MaxTTL bound the time to live of a lease: 10 ms to 24 h.
-	MinTTL = check.MinTTL
-	MaxTTL = check.MaxTTL
+	// MinTTL and MaxTTL bound the time to live of a lease.
+	MinTTL = 10 * time.Millisecond
+	MaxTTL = 24 * time.Hour
 )
 
 // Option configures the locks of a client, or one lock. Options of a lock override the options
@@ -75,7 +78,7 @@ func defaults() config {
 // hostName returns a name of the process, to be shown to people.
 func hostName() string {
 	host, err := os.Hostname()
-	if err != nil || check.Text("hostname", host, 1, 200) != nil {
+	if err != nil || check("hostname", host, 200) != nil {
 		host = "localhost"
 	}
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
@@ -165,10 +168,7 @@ func WithRenewFraction(f float64) Option {
 // WithMaxRenewAttempts gives a lease up as lost after n failed tries of one
 // renewal. Default 0: it is tried until the lease's deadline. 0 to 1000.
 func WithMaxRenewAttempts(n int) Option {
-	return func(c *config) error {
-		c.MaxAttempts = n
-		return check.Range("number of renew attempts", n, 0, 1000)
-	}
+	return bounded("number of renew attempts", n, 0, 1000, func(c *config) { c.MaxAttempts = n })
 }
 
 // WithDriftFactor sets by which part the rate of the store's clock may differ
@@ -264,7 +264,7 @@ func WithoutRenewal() Option {
 func WithName(name string) Option {
 	return func(c *config) error {
 		c.name = name
-		return check.Text("name", name, 1, MaxOwner)
+		return check("name", name, MaxOwner)
 	}
 }
 
@@ -283,7 +283,7 @@ func WithName(name string) Option {
 func WithReentrantOwner(owner string) Option {
 	return func(c *config) error {
 		c.reentrantOwner = owner
-		return check.Text("owner", owner, 1, MaxOwner)
+		return check("owner", owner, MaxOwner)
 	}
 }
 
@@ -291,9 +291,18 @@ func WithReentrantOwner(owner string) Option {
 // at most 1 KiB as JSON.
 func WithLabels(labels map[string]string) Option {
 	return func(c *config) error {
-		text, err := check.Labels(labels, MaxLabels)
-		c.labels, c.labelText = maps.Clone(labels), text // the caller may change its own
-		return err
+		for name, text := range labels { // other text would be changed on its way, or by a terminal
+			pair := name + "=" + text
+			if err := check("label", pair, len(pair)); err != nil {
+				return err
+			}
+		}
+		size, err := json.Marshal(labels)
+		if err != nil || len(size) > MaxLabels {
+			return fmt.Errorf("labels are %d bytes of JSON, more than %d: %w", len(size), MaxLabels, ErrInvalid)
+		}
+		c.labels, c.labelText = maps.Clone(labels), string(size) // the caller may change its own
+		return nil
 	}
 }
 
@@ -301,13 +310,7 @@ func WithLabels(labels map[string]string) Option {
 // n already. Default 0; below 2^53, and at most 24 h ahead of the store's clock
 // in microseconds.
 func WithMinToken(n int64) Option {
-	return func(c *config) error {
-		if n < 0 || n >= 1<<53 {
-			return fmt.Errorf("minimum token %d is not between 0 and 2^53: %w", n, ErrInvalid)
-		}
-		c.minToken = n
-		return nil
-	}
+	return bounded("minimum token", n, 0, 1<<53-1, func(c *config) { c.minToken = n })
 }
 
 // Policy is the order in which the waiters of a lock are served; see [WithPolicy].
@@ -373,11 +376,35 @@ func WithLogger(log *slog.Logger) Option {
 	}
 }
 
-func bounded(name string, d, low, high time.Duration, set func(*config)) Option {
+func bounded[T cmp.Ordered](name string, v, low, high T, set func(*config)) Option {
 	return func(c *config) error {
 		set(c)
-		return check.Range(name, d, low, high)
+		return within(name, v, low, high)
 	}
+}
+
+// within refuses a value that is not from low to high.
+func within[T cmp.Ordered](name string, v, low, high T) error {
+	if v >= low && v <= high {
+		return nil
+	}
+	return fmt.Errorf("%s %v is not between %v and %v: %w", name, v, low, high, ErrInvalid)
+}
+
+// check refuses text that is empty, longer than size bytes, not UTF-8 or has
+// control characters.
+func check(name, text string, size int) error {
+	switch {
+	case text == "":
+		return fmt.Errorf("%s is empty: %w", name, ErrInvalid)
+	case len(text) > size:
+		return fmt.Errorf("%s of %d bytes is longer than %d: %w", name, len(text), size, ErrInvalid)
+	case !utf8.ValidString(text):
+		return fmt.Errorf("%s %q is not valid UTF-8: %w", name, text, ErrInvalid)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Errorf("%s %q has control characters: %w", name, text, ErrInvalid)
+	}
+	return nil
 }
 
 // MaxLocalHandover is the greatest number of [WithLocalHandover].
@@ -422,8 +449,5 @@ const MaxLocalHandover = 10_000
 // 1000 saves most requests. A process keeps the lock for up to n + 1 times as long as one
 // holder does.
 func WithLocalHandover(n int) Option {
-	return func(c *config) error {
-		c.passes = n
-		return check.Range("local hand-over", n, 1, MaxLocalHandover)
-	}
+	return bounded("local hand-over", n, 1, MaxLocalHandover, func(c *config) { c.passes = n })
 }

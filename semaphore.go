@@ -22,17 +22,10 @@ type Semaphore struct{ request }
 // Semaphore returns the semaphore of a key with limit places, 1 to 2^31 - 1; see
 // [Client.Mutex].
 func (c *Client) Semaphore(key string, limit int, opts ...Option) *Semaphore {
-	if err := checkLimit(key, limit); err != nil {
-		return &Semaphore{request{err: err}}
+	if err := within("limit", limit, 1, math.MaxInt32); err != nil {
+		return &Semaphore{request{err: lockError(key, err)}}
 	}
 	return &Semaphore{c.lockRequest(key, opts, use{mode: Shared, limit: limit})}
-}
-
-func checkLimit(key string, limit int) error {
-	if limit < 1 || limit > math.MaxInt32 {
-		return lockError(key, fmt.Errorf("limit %d is not between 1 and %d: %w", limit, math.MaxInt32, ErrInvalid))
-	}
-	return nil
 }
 
 // Lock waits for one place; see [Mutex.Lock].
@@ -86,8 +79,8 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if s.err != nil {
 		return s.err
 	}
-	if err := checkLimit(s.key, limit); err != nil {
-		return err
+	if err := within("limit", limit, 1, math.MaxInt32); err != nil {
+		return lockError(s.key, err)
 	}
 	if err := s.c.session.Begin(); err != nil {
 		return lockError(s.key, err)
