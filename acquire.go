@@ -5,12 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/line"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -46,7 +45,7 @@ func (c *Client) lockRequest(key string, opts []Option, use use) request {
 
 // configure applies options. Locks without options share the client's configuration.
 func (r *request) configure(opts []Option, readers bool) (err error) {
-	if err := check("key", r.key, MaxKey); err != nil {
+	if err := check.Key(r.key); err != nil {
 		return err
 	}
 	if len(opts) > 0 {
@@ -352,9 +351,6 @@ func (r *request) lockInLine(ctx, bound context.Context, obs *observation) (l *L
 	return l, nil
 }
 
-// leaseID matches the ids of leases.
-var leaseID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
-
 func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -370,8 +366,8 @@ func (r *request) adopt(ctx context.Context, id string) (*Lease, error) {
 
 // takeOver renews the lease of id, and makes a hold of it.
 func (r *request) takeOver(ctx context.Context, id string, obs *observation) (*Lease, error) {
-	if !leaseID().MatchString(id) {
-		return nil, fmt.Errorf("not the id of a lease: %w", ErrInvalid)
+	if err := check.ID(id); err != nil {
+		return nil, err
 	}
 	if err := session.CauseOf(ctx); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // MaxValue is the length of the longest value that a leader can publish, in
@@ -62,10 +63,8 @@ func (c *Client) Election(key, value string, opts ...Option) *Election {
 		if cfg.labels == nil {
 			cfg.labels = make(map[string]string)
 		}
-		if cfg.labels[valueLabel] = value; value == "" {
-			return nil
-		}
-		return check("value", value, MaxValue)
+		cfg.labels[valueLabel] = value
+		return check.Text("value", value, 0, MaxValue)
 	}
 	return &Election{campaign: c.lockRequest(key, append(slices.Clip(opts), publish), use{mode: Exclusive})}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/clock"
 	"github.com/leasehold-go/leasehold/internal/pinning"
 	"github.com/leasehold-go/leasehold/internal/session"
@@ -181,7 +182,7 @@ func (l *Lease) Remaining() time.Duration {
 // the time to live that the lease has now, this counts as a failed renewal for
 // [WithMaxRenewAttempts].
 func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
-	if err := within("TTL", ttl, MinTTL, MaxTTL); err != nil {
+	if err := check.Range("TTL", ttl, MinTTL, MaxTTL); err != nil {
 		return lockError(l.Key(), err)
 	}
 	if err := driver.Supports(l.hold.c.session.Driver(), driver.Request{TTL: ttl}); err != nil {

@@ -2,17 +2,14 @@ package leasehold
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -20,15 +17,15 @@ import (
 
 // Bounds of keys and options.
 const (
-	// MaxKey is the length of the longest key, in bytes.
-	MaxKey = 512
-	// MaxOwner is the length of the longest name or owner, in bytes.
-	MaxOwner = 256
+	// MaxKey is the length of the longest key: 512 bytes.
+	MaxKey = check.MaxKey
+	// MaxOwner is the length of the longest name or owner: 256 bytes.
+	MaxOwner = check.MaxOwner
 	// MaxLabels is the size of all labels together, in bytes of JSON.
 	MaxLabels = 1024
-	// MinTTL and MaxTTL bound the time to live of a lease.
-	MinTTL = 10 * time.Millisecond
-	MaxTTL = 24 * time.Hour
+	// MinTTL and MaxTTL bound the time to live of a lease: 10 ms to 24 h.
+	MinTTL = check.MinTTL
+	MaxTTL = check.MaxTTL
 )
 
 // Option configures the locks of a client, or one lock. Options of a lock override the options
@@ -78,7 +75,7 @@ func defaults() config {
 // hostName returns a name of the process, to be shown to people.
 func hostName() string {
 	host, err := os.Hostname()
-	if err != nil || check("hostname", host, 200) != nil {
+	if err != nil || check.Text("hostname", host, 1, 200) != nil {
 		host = "localhost"
 	}
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
@@ -264,7 +261,7 @@ func WithoutRenewal() Option {
 func WithName(name string) Option {
 	return func(c *config) error {
 		c.name = name
-		return check("name", name, MaxOwner)
+		return check.Text("name", name, 1, MaxOwner)
 	}
 }
 
@@ -283,7 +280,7 @@ func WithName(name string) Option {
 func WithReentrantOwner(owner string) Option {
 	return func(c *config) error {
 		c.reentrantOwner = owner
-		return check("owner", owner, MaxOwner)
+		return check.Text("owner", owner, 1, MaxOwner)
 	}
 }
 
@@ -291,18 +288,9 @@ func WithReentrantOwner(owner string) Option {
 // at most 1 KiB as JSON.
 func WithLabels(labels map[string]string) Option {
 	return func(c *config) error {
-		for name, text := range labels { // other text would be changed on its way, or by a terminal
-			pair := name + "=" + text
-			if err := check("label", pair, len(pair)); err != nil {
-				return err
-			}
-		}
-		size, err := json.Marshal(labels)
-		if err != nil || len(size) > MaxLabels {
-			return fmt.Errorf("labels are %d bytes of JSON, more than %d: %w", len(size), MaxLabels, ErrInvalid)
-		}
-		c.labels, c.labelText = maps.Clone(labels), string(size) // the caller may change its own
-		return nil
+		text, err := check.Labels(labels, MaxLabels)
+		c.labels, c.labelText = maps.Clone(labels), text // the caller may change its own
+		return err
 	}
 }
 
@@ -379,32 +367,8 @@ func WithLogger(log *slog.Logger) Option {
 func bounded[T cmp.Ordered](name string, v, low, high T, set func(*config)) Option {
 	return func(c *config) error {
 		set(c)
-		return within(name, v, low, high)
+		return check.Range(name, v, low, high)
 	}
-}
-
-// within refuses a value that is not from low to high.
-func within[T cmp.Ordered](name string, v, low, high T) error {
-	if v >= low && v <= high {
-		return nil
-	}
-	return fmt.Errorf("%s %v is not between %v and %v: %w", name, v, low, high, ErrInvalid)
-}
-
-// check refuses text that is empty, longer than size bytes, not UTF-8 or has
-// control characters.
-func check(name, text string, size int) error {
-	switch {
-	case text == "":
-		return fmt.Errorf("%s is empty: %w", name, ErrInvalid)
-	case len(text) > size:
-		return fmt.Errorf("%s of %d bytes is longer than %d: %w", name, len(text), size, ErrInvalid)
-	case !utf8.ValidString(text):
-		return fmt.Errorf("%s %q is not valid UTF-8: %w", name, text, ErrInvalid)
-	case strings.ContainsFunc(text, unicode.IsControl):
-		return fmt.Errorf("%s %q has control characters: %w", name, text, ErrInvalid)
-	}
-	return nil
 }
 
 // MaxLocalHandover is the greatest number of [WithLocalHandover].

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // Backoff is a strategy for asking again without a queue. It is a value, and
@@ -71,11 +73,11 @@ func (b Backoff) spread(attempt int) time.Duration {
 
 func (b Backoff) check() error {
 	return cmp.Or(
-		within("retry delay", b.Base, time.Millisecond, time.Hour),
-		within("retry step", b.Step, 0, time.Hour),
-		within("retry factor", b.Factor, 0, 10),
-		within("retry cap", b.Cap, 0, time.Hour),
-		within("retry jitter", b.Jitter, 0, 1),
-		within("number of retry attempts", b.Attempts, 0, math.MaxInt),
+		check.Range("retry delay", b.Base, time.Millisecond, time.Hour),
+		check.Range("retry step", b.Step, 0, time.Hour),
+		check.Range("retry factor", b.Factor, 0, 10),
+		check.Range("retry cap", b.Cap, 0, time.Hour),
+		check.Range("retry jitter", b.Jitter, 0, 1),
+		check.Range("number of retry attempts", b.Attempts, 0, math.MaxInt),
 	)
 }

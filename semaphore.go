@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // Semaphore is a lock with a number of places. Places are leased: a holder that
@@ -22,7 +24,7 @@ type Semaphore struct{ request }
 // Semaphore returns the semaphore of a key with limit places, 1 to 2^31 - 1; see
 // [Client.Mutex].
 func (c *Client) Semaphore(key string, limit int, opts ...Option) *Semaphore {
-	if err := within("limit", limit, 1, math.MaxInt32); err != nil {
+	if err := check.Range("limit", limit, 1, math.MaxInt32); err != nil {
 		return &Semaphore{request{err: lockError(key, err)}}
 	}
 	return &Semaphore{c.lockRequest(key, opts, use{mode: Shared, limit: limit})}
@@ -79,7 +81,7 @@ func (s *Semaphore) Resize(ctx context.Context, limit int) error {
 	if s.err != nil {
 		return s.err
 	}
-	if err := within("limit", limit, 1, math.MaxInt32); err != nil {
+	if err := check.Range("limit", limit, 1, math.MaxInt32); err != nil {
 		return lockError(s.key, err)
 	}
 	if err := s.c.session.Begin(); err != nil {
