@@ -98,34 +98,6 @@ func TestRelease_P8_ARepetitionCountsTheNodesThatHaveReleased(t *testing.T) {
 	})
 }
 
-// Two processes may ask for one lease, if a client repeats its request through another
-// process. When the first process undoes its request, the grant of the second stays, also at
-// nodes that receive the first request last.
-func TestRelease_ByVisitSparesWhoWasGrantedSince(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		p, q := quorumOf(t, all), quorumOf(t, all)
-		ask := func(s *quorumdriver.Driver, visit string) {
-			asker{t, s}.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = visit })
-		}
-		all[2].delay(100 * time.Millisecond)
-		ask(p, "p") // by the first two; at the third it comes late
-		all[2].delay(0)
-		all[0].delay(500 * time.Millisecond)
-		ask(q, "q") // by the last two
-		all[0].delay(0)
-		time.Sleep(200 * time.Millisecond)
-		reply, err := p.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: "p"})
-		if err != nil || reply.State != driver.Busy {
-			t.Errorf("%+v, %v; want Busy", reply, err)
-		}
-		wantInside(t, all[1], "a")
-		wantInside(t, all[2], "a")
-		time.Sleep(2 * time.Second)
-		asker{t, q}.renewed("a", driver.Granted)
-	})
-}
-
 // A renewal of a waiter may still be on its way when the waiter gives up its ticket.
 func TestRenew_OfAWaiterThatHasGoneTakesNothing(t *testing.T) {
 	for i := range 50 {

@@ -12,77 +12,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// strict is a node that renews no lease for longer than most.
-type strict struct {
-	client
-	most time.Duration
-}
-
-func (s strict) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	for i, ref := range refs {
-		if ref.TTL > s.most {
-			each(i, driver.Reply{}, fmt.Errorf("longer than %v: %w", s.most, driver.ErrInvalid))
-			continue
-		}
-		s.client.Renew(ctx, []driver.Ref{ref}, func(_ int, reply driver.Reply, err error) { each(i, reply, err) })
-	}
-}
-
-// A majority refuses to renew a lease for the requested TTL. All nodes keep the lease
-// unchanged.
-func TestRenew_P3_ARefusalOfTheNodesIsNoLoss(t *testing.T) {
-	for generous := range 3 {
-		synctest.Test(t, func(t *testing.T) {
-			all := servers(3)
-			var nodes []driver.Driver
-			for i, s := range all {
-				n := strict{client: client{s}, most: ttl}
-				if i == generous {
-					n.most = time.Hour
-				}
-				nodes = append(nodes, n)
-			}
-			a := asker{t, open(t, nodes)}.begun()
-			token := a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "v" }).Token
-			synctest.Wait()
-			var err error
-			a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, e error) { err = e })
-			if !errors.Is(err, driver.ErrInvalid) {
-				t.Errorf("renewed for a minute: %v", err)
-			}
-			synctest.Wait()
-			for _, s := range all {
-				wantInside(t, s, "a")
-			}
-			if got := a.renewed("a", driver.Granted).Token; got != token {
-				t.Errorf("its token is %d, and was %d", got, token)
-			}
-			a.release("a", driver.Released)
-		})
-	}
-}
-
-// A node refuses a renewal at once, and the nodes that answer after it have lost the lease.
-func TestRenew_P2_ARefusalHidesNoLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, open(t, []driver.Driver{strict{client{all[0]}, ttl}, client{all[1]}, client{all[2]}})}.begun()
-		a.acquire("a", driver.Granted)
-		synctest.Wait()
-		for _, s := range all[1:] {
-			if _, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
-				t.Fatal(err)
-			}
-			s.delay(time.Millisecond)
-		}
-		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
-			if err != nil || reply.State != driver.Gone {
-				t.Errorf("%+v, %v; want Gone", reply, err)
-			}
-		})
-	})
-}
-
 // answering is a node that answers a renewal with err, unless that is nil, after a while.
 type answering struct {
 	client
@@ -120,6 +49,7 @@ func TestRenew_P3_WhatIsToldIsWhatWasDecided(t *testing.T) {
 		{[]error{unsupported, other, errGone, nil, nil}, unsupported, false},
 		{[]error{other, invalid, nil}, invalid, false},
 		{[]error{errGone, invalid, nil}, invalid, false},
+		{[]error{invalid, invalid, nil}, invalid, false},
 		{[]error{other, errGone, nil}, other, true},
 	} {
 		for first := range row.nodes {
@@ -132,7 +62,7 @@ func TestRenew_P3_WhatIsToldIsWhatWasDecided(t *testing.T) {
 						nodes[i] = ill[i]
 					}
 					a := asker{t, open(t, nodes)}.begun()
-					a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "v" })
+					token := a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "v" }).Token
 					synctest.Wait()
 					for i, err := range row.nodes {
 						if !errors.Is(err, errGone) {
@@ -151,6 +81,17 @@ func TestRenew_P3_WhatIsToldIsWhatWasDecided(t *testing.T) {
 					synctest.Wait()
 					if left := len(all[n-1].inside(t)); (left == 0) != row.lost {
 						t.Errorf("%d left where it was renewed", left)
+					}
+					if row.lost {
+						return
+					}
+					for i, err := range row.nodes {
+						if ill[i].err = nil; !errors.Is(err, errGone) {
+							wantInside(t, all[i], "a")
+						}
+					}
+					if got := a.renewed("a", driver.Granted).Token; got != token {
+						t.Errorf("its token is %d, and was %d", got, token)
 					}
 				})
 			})

@@ -246,34 +246,6 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 	})
 }
 
-func TestHints_ABreakIsToldByAMajorityBesideASilentNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		holder, breaker := quorumOf(t, all), quorumOf(t, all)
-		var broken []driver.Hint
-		sub, err := holder.Watch(func(h driver.Hint) {
-			if h.Kind == driver.HintBroken {
-				broken = append(broken, h)
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer sub.Close()
-		asker{t, holder}.acquire("a", driver.Granted)
-		synctest.Wait()
-		all[2].kill()
-		reply, err := breaker.Break(t.Context(), "k", "a", "for a reason")
-		if err != nil || reply.State != driver.Released {
-			t.Fatalf("%+v, %v", reply, err)
-		}
-		synctest.Wait()
-		if len(broken) != 1 || broken[0].ID != "a" || broken[0].Key != "k" {
-			t.Errorf("received %+v", broken)
-		}
-	})
-}
-
 func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
