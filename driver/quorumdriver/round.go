@@ -172,12 +172,10 @@ func (r *round[T]) finish(late func(answer[T])) {
 // background runs f in the background, as a part of the round.
 func (r *round[T]) background(f func()) {
 	r.users.Add(1)
-	r.s.work.Add(1)
-	go func() {
-		defer r.s.work.Done()
+	r.s.background(func() {
 		defer r.leave()
 		f()
-	}()
+	})
 }
 
 // leave ends a part of the round. The last one frees the context of the calls and the
