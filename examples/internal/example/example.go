@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -44,13 +45,13 @@ func start(ctx context.Context, run func(context.Context, Store) error) error {
 type Store struct{ url, dir string }
 
 // Client returns a new client of the store. A program has one; the examples
-// have one for each machine of their story.
+// have one for each machine of their story. The log is off, since they lose leases on purpose.
 func (s Store) Client(opts ...leasehold.Option) (*leasehold.Client, error) {
 	store, err := s.open()
 	if err != nil {
 		return nil, err
 	}
-	return leasehold.New(store, opts...)
+	return leasehold.New(store, append(opts, leasehold.WithLogger(slog.New(slog.DiscardHandler)))...)
 }
 
 func (s Store) open() (driver.Driver, error) {
