@@ -34,7 +34,7 @@ func pin(pid int, cpus ...int) error {
 }
 
 // place puts the clients and the servers on one CPU each, the same or different.
-// restore lets them run anywhere again.
+// restore allows all CPUs again.
 func place(servers []int, client, other int) (restore func(), err error) {
 	all := make([]int, runtime.NumCPU())
 	for i := range all {

@@ -12,7 +12,7 @@ import (
 // of keys. A core carries as many pairs as fit into its time.
 func capacity(ctx context.Context, b *bench) (*table, error) {
 	const goroutines = 256
-	t := newTable(fmt.Sprintf("What one core of the server carries: %d goroutines, each its own lock", goroutines),
+	t := newTable(fmt.Sprintf("Load of one core of the server: %d goroutines, each its own lock", goroutines),
 		column{Name: "server CPU µs per pair", Digits: 1}, column{Name: "pairs/s a core carries", Digits: 0})
 	measure := func(c contender, label string, procs int) error {
 		var cpu, carries []float64
@@ -39,7 +39,7 @@ func capacity(ctx context.Context, b *bench) (*table, error) {
 		return nil, err
 	}
 	for _, c := range all {
-		if err := measure(c, fmt.Sprintf(", 4, beside %d keys", b.keys), 4); err != nil {
+		if err := measure(c, fmt.Sprintf(", 4, next to %d keys", b.keys), 4); err != nil {
 			return nil, err
 		}
 	}

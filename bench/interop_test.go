@@ -21,12 +21,12 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// other is a library that takes a lock with SET NX PX under the lock's name, or what stands
-// before every name and the name.
+// other is a library that takes a lock with SET NX PX under the lock's name, or under a prefix
+// and the name.
 type other struct {
 	name   string
 	before string
-	// try takes the lock and returns what gives it back, nil if it is taken.
+	// try takes the lock and returns its release, nil if it is taken.
 	try func(t *testing.T, client *redis.Client, key string) (release func())
 }
 
@@ -122,7 +122,7 @@ func tryRueidislock(t *testing.T, client *redis.Client, key string) func() {
 	}
 }
 
-// eachPair runs f for every store of ours and every library beside it.
+// eachPair runs f for every store of ours with every library.
 func eachPair(t *testing.T, f func(t *testing.T, p *pair)) {
 	for way, open := range plainStores() {
 		for _, o := range others() {
@@ -153,7 +153,7 @@ type pair struct {
 	key    string // in Redis
 }
 
-// name has what names have in other systems.
+// name has characters that other systems use in names.
 const name = "orders/42: {a} b"
 
 func (p *pair) tryOther() func() {
@@ -385,15 +385,15 @@ func TestInterop_ReadersAndOthersExcludeEachOther(t *testing.T) {
 			}
 		}
 		p.value()
-		p.otherIsRefused("beside two readers")
+		p.otherIsRefused("next to two readers")
 		leave("reader-2")
-		p.otherIsRefused("beside one reader")
+		p.otherIsRefused("next to one reader")
 		leave("reader-3")
 		p.otherGetsIt("after the last reader left")
 	})
 }
 
-// What is no lock at all is neither waited for nor touched.
+// Data that is not a lock is neither waited for nor changed.
 func TestInterop_OtherDataIsReportedAndLeftAlone(t *testing.T) {
 	eachPair(t, func(t *testing.T, p *pair) {
 		redisClient := p.srv.Client()

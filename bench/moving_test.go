@@ -21,8 +21,8 @@ import (
 // oldWorker takes and gives back a lock with the library that is moved away from.
 type oldWorker func(ctx context.Context) (release func(), err error)
 
-// oldLibraries are those that share a plain key, each with a maker of workers. redsync polls
-// by its default; redislock has none, and polls as often on the average.
+// oldLibraries share a plain key; each has a maker of workers. redsync polls by its default;
+// redislock, which has no default, polls as often on the average.
 var oldLibraries = map[string]func(peer *redis.Client) func() oldWorker{
 	"redsync": func(peer *redis.Client) func() oldWorker {
 		old := redsync.New(goredis.NewPool(peer))

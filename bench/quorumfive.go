@@ -39,7 +39,7 @@ func quorumFiveAt(ctx context.Context, b *bench, away time.Duration) (*table, er
 		return nil, err
 	}
 	defer closeServers(nodes)
-	title := fmt.Sprintf("Quorum of %d servers beside one of them: lock and unlock, one goroutine", fiveNodes)
+	title := fmt.Sprintf("Quorum of %d servers next to one of them: lock and unlock, one goroutine", fiveNodes)
 	if away > 0 {
 		title += fmt.Sprintf(", each server %v away", away)
 		for i, addr := range addrs {

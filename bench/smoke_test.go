@@ -47,7 +47,7 @@ func TestExperiments_AllOfThemRun(t *testing.T) {
 	}
 }
 
-// measured runs an experiment, and again if the machine stood still meanwhile: the leases of
+// measured runs an experiment, and again if the machine stood still during it: the leases of
 // tiny are over soon after they should have been renewed, and one of ours that is lost fails it.
 func measured(ctx context.Context, t *testing.T, b *bench, e experiment) *table {
 	t.Helper()
@@ -67,8 +67,8 @@ func measured(ctx context.Context, t *testing.T, b *bench, e experiment) *table 
 	}
 }
 
-// longestStall returns for how long this process did not run at most, until it is told to
-// stop.
+// longestStall returns the longest time for which this process did not run, until stop is
+// closed.
 func longestStall(stop <-chan struct{}) (most time.Duration) {
 	const nap = 10 * time.Millisecond
 	for began := time.Now(); ; began = time.Now() {
@@ -97,6 +97,6 @@ func TestJain_IsOneOverNIfOneGetsAll(t *testing.T) {
 		t.Errorf("got %v, want 0.25", got)
 	}
 	if got := jain([]float64{3, 3, 3}); got != 1 {
-		t.Errorf("all alike: got %v, want 1", got)
+		t.Errorf("all equal: got %v, want 1", got)
 	}
 }
