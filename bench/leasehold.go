@@ -72,11 +72,6 @@ func (p *leaseholdProcess) Write(ctx context.Context, key string) (held, error) 
 	return p.client.RWMutex(key).Lock(ctx)
 }
 
-// Permit implements [permitter].
-func (p *leaseholdProcess) Permit(ctx context.Context, key string, limit int) (held, error) {
-	return p.client.Semaphore(key, limit).Lock(ctx)
-}
-
 // Crash takes the lock below the library, so that it is not renewed.
 func (p *leaseholdProcess) Crash(ctx context.Context, key string, ttl time.Duration) error {
 	_, err := p.store.Acquire(ctx, driver.Request{Key: key, ID: rand.Text(), Owner: "crashed", Since: time.Now(), TTL: ttl})

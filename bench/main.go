@@ -43,7 +43,6 @@ func experiments() []experiment {
 		{"crash", crash},
 		{"stall", stall},
 		{"readers", readers},
-		{"permits", permits},
 		{"waiters", waiters},
 		{"directory", directory},
 		{"quorum", quorum},

@@ -12,18 +12,6 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// A bare semaphore is a sorted set of holders by expiry, as in many a blog post.
-const (
-	takePlace = `local t = redis.call("TIME")
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-redis.call("ZREMRANGEBYSCORE", KEYS[1], "-inf", now)
-if redis.call("ZCARD", KEYS[1]) >= tonumber(ARGV[2]) then return 0 end
-redis.call("ZADD", KEYS[1], now + ARGV[3], ARGV[1])
-redis.call("PEXPIRE", KEYS[1], ARGV[3])
-return 1`
-	leavePlace = `return redis.call("ZREM", KEYS[1], ARGV[1])`
-)
-
 // errBusy is the answer of a bare client, which does not wait.
 var errBusy = errors.New("busy")
 
@@ -42,7 +30,6 @@ func rawGoRedis() contender {
 	return contender{name: "bare go-redis", client: goRedisClient, kind: limit, wire: []string{"set", "evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
 		client := redis.NewClient(&redis.Options{Addr: addr})
 		del, renew := redis.NewScript(deleteIfMine), redis.NewScript(renewIfMine)
-		take, leave := redis.NewScript(takePlace), redis.NewScript(leavePlace)
 		return newRaw(s, rawCommands{
 			set: func(ctx context.Context, key, value string, ttl time.Duration) (bool, error) {
 				return client.SetNX(ctx, key, value, ttl).Result()
@@ -52,12 +39,6 @@ func rawGoRedis() contender {
 			},
 			renew: func(ctx context.Context, keys, args []string) (int64, error) {
 				return renew.Run(ctx, client, keys, args).Int64()
-			},
-			take: func(ctx context.Context, keys, args []string) (int64, error) {
-				return take.Run(ctx, client, keys, args).Int64()
-			},
-			leave: func(ctx context.Context, keys, args []string) (int64, error) {
-				return leave.Run(ctx, client, keys, args).Int64()
 			},
 			close: client.Close,
 		}), nil
@@ -72,7 +53,6 @@ func rawRueidis() contender {
 			return nil, err
 		}
 		del, renew := rueidis.NewLuaScript(deleteIfMine), rueidis.NewLuaScript(renewIfMine)
-		take, leave := rueidis.NewLuaScript(takePlace), rueidis.NewLuaScript(leavePlace)
 		return newRaw(s, rawCommands{
 			set: func(ctx context.Context, key, value string, ttl time.Duration) (bool, error) {
 				err := client.Do(ctx, client.B().Set().Key(key).Value(value).Nx().PxMilliseconds(ttl.Milliseconds()).Build()).Error()
@@ -87,12 +67,6 @@ func rawRueidis() contender {
 			renew: func(ctx context.Context, keys, args []string) (int64, error) {
 				return renew.Exec(ctx, client, keys, args).AsInt64()
 			},
-			take: func(ctx context.Context, keys, args []string) (int64, error) {
-				return take.Exec(ctx, client, keys, args).AsInt64()
-			},
-			leave: func(ctx context.Context, keys, args []string) (int64, error) {
-				return leave.Exec(ctx, client, keys, args).AsInt64()
-			},
 			close: func() error { client.Close(); return nil },
 		}), nil
 	}}
@@ -102,9 +76,7 @@ type rawCommands struct {
 	set   func(ctx context.Context, key, value string, ttl time.Duration) (bool, error)
 	del   func(ctx context.Context, key, value string) (int64, error)
 	renew func(ctx context.Context, keys, args []string) (int64, error)
-	// scripts of a semaphore.
-	take, leave func(ctx context.Context, keys, args []string) (int64, error)
-	close       func() error
+	close func() error
 }
 
 type raw struct {
@@ -141,25 +113,6 @@ func (r *raw) Lock(ctx context.Context, key string) (held, error) {
 		r.mu.Unlock()
 	}
 	return &rawHeld{r, key, value}, nil
-}
-
-// Permit implements [permitter]. It does not wait.
-func (r *raw) Permit(ctx context.Context, key string, limit int) (held, error) {
-	id := rand.Text()
-	n, err := r.take(ctx, []string{key}, []string{id, strconv.Itoa(limit), strconv.FormatInt(r.s.ttl.Milliseconds(), 10)})
-	if err != nil {
-		return nil, err
-	}
-	if n == 0 {
-		return nil, errBusy
-	}
-	return releaser(func() error {
-		n, err := r.leave(context.Background(), []string{key}, []string{id})
-		if err == nil && n != 1 {
-			err = errLost
-		}
-		return err
-	}), nil
 }
 
 // renewAll renews all leases three times per TTL, 100 keys to a script.
