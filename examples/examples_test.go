@@ -1,5 +1,5 @@
-// Package examples_test runs every program of this module and compares what it
-// prints with what its head comment says.
+// Package examples_test runs every program of this module and compares its output with its
+// head comment.
 package examples_test
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// limit is what a program may take on a machine that is busy; they take 10 s.
+// limit is the time limit of a program, for a busy machine; they take 10 s.
 const limit = time.Minute
 
 func TestExamples_PrintWhatTheySay(t *testing.T) {
@@ -82,7 +82,7 @@ func build(t *testing.T) string {
 	return bin
 }
 
-// promised returns what follows "Output:" in the head comment of a program.
+// promised returns the text after "Output:" in the head comment of a program.
 func promised(t *testing.T, name string) string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(name, "main.go"), nil, parser.PackageClauseOnly|parser.ParseComments)
@@ -91,22 +91,22 @@ func promised(t *testing.T, name string) string {
 	}
 	_, block, ok := strings.Cut(file.Doc.Text(), "\nOutput:\n\n")
 	if !ok {
-		t.Fatal("the head comment says no output")
+		t.Fatal("the head comment has no output")
 	}
 	return strings.ReplaceAll(strings.TrimPrefix(block, "\t"), "\n\t", "\n")
 }
 
 const (
 	// stillness is how long the machine has to stand still for a program to be run again:
-	// half of the second in which whoever is handed a lock has to answer.
+	// half of the window in which a waiter must confirm a hand-over.
 	stillness = 500 * time.Millisecond
-	// tries is how often a program is run that this happens to.
+	// tries is how often such a program is run.
 	tries = 5
 )
 
-// play runs a program that has to print what is wanted: on a store, and on another one if
-// the machine stood still meanwhile. Who did not answer in time has lost its turn, and what
-// is printed then is in another order.
+// play runs a program that has to print want: on a store, and on another one if the machine
+// stood still during the run. A waiter that did not confirm in time has lost its turn, and
+// the output is then in another order.
 func play(t *testing.T, program, storeURL string, another func(*testing.T) string, want string) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -127,8 +127,8 @@ func play(t *testing.T, program, storeURL string, another func(*testing.T) strin
 	}
 }
 
-// longestStall returns for how long this process did not run at most, until it is told to
-// stop.
+// longestStall returns the longest time for which this process did not run, until stop is
+// closed.
 func longestStall(stop <-chan struct{}) (most time.Duration) {
 	const nap = 10 * time.Millisecond
 	for began := time.Now(); ; began = time.Now() {
@@ -141,7 +141,7 @@ func longestStall(stop <-chan struct{}) (most time.Duration) {
 	}
 }
 
-// output runs a program, which has to succeed and to say nothing of errors.
+// output runs a program, which has to succeed without a line on stderr.
 func output(t *testing.T, program, storeURL string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -155,7 +155,7 @@ func output(t *testing.T, program, storeURL string) (string, error) {
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if stderr.Len() > 0 {
-		err = fmt.Errorf("%w, and it said: %s", cmp.Or(err, errors.New("it ended well")), &stderr)
+		err = fmt.Errorf("%w, and stderr has: %s", cmp.Or(err, errors.New("it ended well")), &stderr)
 	}
 	return stdout.String(), err
 }

@@ -58,7 +58,7 @@ func TestFence_SQLRefusesWhatComesAfterAGreaterToken(t *testing.T) {
 }
 
 // TestFence_SQLWritersAtTheSameTimeNeverGoBack has writers with rising tokens
-// race for one row: what is written last has the greatest token.
+// race for one row: the last write has the greatest token.
 func TestFence_SQLWritersAtTheSameTimeNeverGoBack(t *testing.T) {
 	db := openFile(t)
 	if _, err := db.ExecContext(t.Context(), `CREATE TABLE log (token INTEGER)`); err != nil {

@@ -40,7 +40,7 @@ func newDB(schema string) *sql.DB {
 	return db
 }
 
-// crowd calls f five times at once and returns what failed.
+// crowd calls f five times at once and returns the errors.
 func crowd(f func() error) error {
 	var wg sync.WaitGroup
 	errs := make([]error, 5)
@@ -80,10 +80,10 @@ func ExampleNightly() {
 	ran, err := guide.Nightly(context.Background(), client, report)
 	fmt.Println("first host:", ran, err)
 	ran, err = guide.Nightly(context.Background(), client, report)
-	fmt.Println("a host whose clock is late:", ran, err)
+	fmt.Println("a host with a late clock:", ran, err)
 	// Output:
 	// first host: true <nil>
-	// a host whose clock is late: false <nil>
+	// a host with a late clock: false <nil>
 }
 
 type cache struct{ sync.Map }
@@ -165,7 +165,7 @@ func ExampleMigrate() {
 	_ = db.QueryRow(`SELECT version FROM schema_version`).Scan(&version)
 	fmt.Println("version", version, err)
 
-	// An instance of the version before, to which one has gone back, lets it be.
+	// After a downgrade, an instance of the version before changes the schema no further.
 	fmt.Println(guide.Migrate(context.Background(), client, db, steps[:1]))
 	// Output:
 	// version 2 <nil>

@@ -14,11 +14,11 @@ import (
 	"github.com/leasehold-go/leasehold/fence"
 )
 
-// fences is a table beside the data, with the greatest token seen.
+// fences is a table next to the data, with the greatest token seen.
 var fences fence.SQL
 
-// Gateway is somebody else's payment service. A payment with a key that it has
-// seen before is not made again.
+// Gateway is a foreign payment service. It does not repeat a payment with a key that it has
+// seen before.
 type Gateway interface {
 	Pay(ctx context.Context, idempotencyKey string, cents int) error
 }
@@ -58,14 +58,14 @@ func Nightly(ctx context.Context, client *leasehold.Client, job func(context.Con
 	return leasehold.TryDo(ctx, lock, job)
 }
 
-// Cache is what the values are kept in. Value reports whether it is fresh.
+// Cache keeps the values. Value reports whether a value is fresh.
 type Cache interface {
 	Value(key string) (value string, fresh bool)
 	Put(key, value string)
 }
 
-// Refill returns a fresh value, and has one process load it while the others wait
-// for it. Nothing goes wrong if two load it, so no failure of the lock is an error.
+// Refill returns a fresh value. One process loads it, and the rest waits for it. Two loads do
+// no harm, so no failure of the lock is an error.
 func Refill(ctx context.Context, client *leasehold.Client, cache Cache, key string, load func(context.Context) (string, error)) (string, error) {
 	if value, fresh := cache.Value(key); fresh {
 		return value, nil
@@ -84,11 +84,10 @@ func Refill(ctx context.Context, client *leasehold.Client, cache Cache, key stri
 	return value, err
 }
 
-// ErrSoldOut says that there are not enough.
+// ErrSoldOut means that too few articles are left.
 var ErrSoldOut = errors.New("sold out")
 
-// Take takes n of one article. One statement of the database does it: a lock would
-// add nothing.
+// Take takes n of one article. One statement of the database does it: a lock is not needed.
 func Take(ctx context.Context, db *sql.DB, sku string, n int) error {
 	result, err := db.ExecContext(ctx, `UPDATE stock SET n = n - ? WHERE sku = ? AND n >= ?`, n, sku, n)
 	if err != nil {
@@ -100,16 +99,16 @@ func Take(ctx context.Context, db *sql.DB, sku string, n int) error {
 	return nil
 }
 
-// Warehouse is somebody else's system, without transactions.
+// Warehouse is a foreign system without transactions.
 type Warehouse interface {
 	Stock(ctx context.Context, sku string) (int, error)
 	Reserve(ctx context.Context, sku string, token int64) error
 }
 
-// Bundle reserves one of each article, and nothing if one of them is sold out. The
-// articles are locked together, in an order that is the same for all callers, so that two
-// bundles never wait for each other. A reservation that fails leaves those before it: the
-// warehouse has no transactions, and a lock makes none.
+// Bundle reserves one of each article, or no article if one of them is sold out. The articles
+// are locked together, in an order that is the same for all callers, so that two bundles never
+// wait for each other. A reservation that fails leaves the reservations before it, since the
+// warehouse has no transactions.
 func Bundle(ctx context.Context, client *leasehold.Client, shop Warehouse, skus ...string) (err error) {
 	var locks []leasehold.Part
 	for _, sku := range skus {
@@ -137,7 +136,7 @@ func Bundle(ctx context.Context, client *leasehold.Client, shop Warehouse, skus 
 }
 
 // Migrate brings the schema of a database to the last step. Every instance of a
-// service calls it when it starts; one works, and the others wait until it is done.
+// service calls it when it starts; one works, and the rest waits until it is done.
 // It is for databases that undo a step with its transaction, as PostgreSQL and SQLite.
 func Migrate(ctx context.Context, client *leasehold.Client, db *sql.DB, steps []string) error {
 	lock := client.Mutex("schema", leasehold.WithMaxWait(10*time.Minute))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestReadme_ShowsTheFirstExample holds the program of the README against the one
-// that is run by the tests.
+// TestReadme_ShowsTheFirstExample compares the program of the README with the program that
+// the tests run.
 func TestReadme_ShowsTheFirstExample(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
