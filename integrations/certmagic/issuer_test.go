@@ -17,7 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/leaseholdtest"
 )
 
-// issuer is a certificate authority that signs whatever it is asked for.
+// issuer is a certificate authority that signs every request.
 type issuer struct {
 	store  *leaseholdtest.Store
 	issued atomic.Int64

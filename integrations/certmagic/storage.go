@@ -125,7 +125,7 @@ func (s *Storage) RenewLockLease(ctx context.Context, key string, _ time.Duratio
 	}
 	if !s.replace(n, lost, taken) { // Unlock has already been called
 		_ = taken.release()
-		return fmt.Errorf("renew lock %q, which was unlocked meanwhile: %w", key, leasehold.ErrNotHeld)
+		return fmt.Errorf("renew lock %q: unlocked during the renewal: %w", key, leasehold.ErrNotHeld)
 	}
 	_ = lost.release()
 	return nil

@@ -128,7 +128,7 @@ func TestStorage_TakesALostLockAgainBeforeTheNextAttempt(t *testing.T) {
 		store.Down()
 		time.Sleep(time.Hour)
 		store.Up()
-		lock(t, b) // has obtained the certificate meanwhile
+		lock(t, b) // has obtained the certificate
 		if err := a.RenewLockLease(t.Context(), issue, time.Hour); !errors.Is(err, leasehold.ErrHeld) {
 			t.Errorf("%v, want ErrHeld", err)
 		}
@@ -144,7 +144,7 @@ func TestStorage_TakesALostLockAgainBeforeTheNextAttempt(t *testing.T) {
 	})
 }
 
-// certmagic unlocks by name: whoever has lost the lock must not unlock the next one's.
+// certmagic unlocks by name: a holder that has lost the lock must not unlock that of the next.
 func TestStorage_UnlocksNoLockOfTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, store := wrap(t)
@@ -171,7 +171,7 @@ func TestStorage_UnlocksNoLockOfTheNext(t *testing.T) {
 	})
 }
 
-// certmagic.CleanUpOwnLocks unlocks what its other goroutines still work under.
+// certmagic.CleanUpOwnLocks unlocks locks under which its other goroutines still work.
 func TestStorage_KeepsNoLockThatIsUnlockedWhileItIsTakenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, store := wrap(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/leaseholdtest"
 )
 
-// logger keeps what is logged.
+// logger keeps the lines of the log.
 type logger struct {
 	skips  chan string
 	errors chan error
@@ -29,8 +29,8 @@ func newLogger() logger {
 func (l logger) Info(msg string, args ...any)             { l.skips <- fmt.Sprint(append([]any{msg}, args...)...) }
 func (l logger) Error(err error, msg string, args ...any) { l.errors <- err }
 
-// start has a host run the job every minute until the end of the test. cron begins at whole
-// seconds, so that the clocks of two hosts differ by what is slept in between.
+// start runs the job on a host every minute until the end of the test. cron begins at whole
+// seconds, so the clocks of two hosts differ by the sleep in between.
 func start(t *testing.T, job cron.Job) {
 	t.Helper()
 	c := cron.New()
@@ -41,7 +41,7 @@ func start(t *testing.T, job cron.Job) {
 	t.Cleanup(func() { <-c.Stop().Done() })
 }
 
-// late is a job that a host whose clock is behind begins later.
+// late is a job that a host with a late clock begins later.
 func late(d time.Duration, job cron.Job) cron.Job {
 	return cron.FuncJob(func() { time.Sleep(d); job.Run() })
 }
@@ -133,7 +133,7 @@ func TestJob_LosesItsContextWithItsLock(t *testing.T) {
 		start(t, leaseholdcron.Job(client, "nightly", log, func(ctx context.Context, lease *leasehold.Lease) error {
 			began <- lease.Token()
 			<-ctx.Done()
-			return nil // it stops, and says nothing
+			return nil // it stops without an error
 		}))
 		if token := <-began; token == 0 {
 			t.Error("the work has no token")

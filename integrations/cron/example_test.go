@@ -11,7 +11,7 @@ import (
 	leaseholdcron "github.com/leasehold-go/leasehold/integrations/cron"
 )
 
-// Two hosts have the same job. The one that comes later skips the run.
+// Two hosts have the same job. The later host skips the run.
 func ExampleOneHost() {
 	store := memdriver.New() // of two hosts: a server
 	for _, host := range []string{"alpha", "beta"} {
@@ -28,7 +28,7 @@ func ExampleOneHost() {
 	// Output: alpha sweeps
 }
 
-// The context of the job ends if its lock is lost, and its token fences what it writes.
+// The context of the job ends if its lock is lost, and its token fences the writes.
 func ExampleJob() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()

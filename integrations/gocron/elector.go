@@ -110,7 +110,7 @@ func (e *Elector) Task(work func(ctx context.Context, lease *leasehold.Lease) er
 
 // Close ends the campaign and resigns. It ends the contexts of the tasks of [Elector.Task] and
 // waits for them. Shut the scheduler down before Close, which does not wait for other tasks. The
-// error is the one that has ended the campaign before, or the error of the release.
+// error is that of a campaign that has ended before, or the error of the release.
 func (e *Elector) Close() error {
 	e.mu.Lock()
 	switch {

@@ -16,7 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/leaseholdtest"
 )
 
-// start has a scheduler run the task every d, and be shut down at the end of the test.
+// start runs the task every d in a scheduler, and shuts it down at the end of the test.
 func start(t *testing.T, d time.Duration, task gocron.Task, option gocron.SchedulerOption, opts ...gocron.JobOption) gocron.Scheduler {
 	t.Helper()
 	s, err := gocron.NewScheduler(option)
@@ -33,7 +33,7 @@ func start(t *testing.T, d time.Duration, task gocron.Task, option gocron.Schedu
 
 func count(n *atomic.Int64) gocron.Task { return gocron.NewTask(func() { n.Add(1) }) }
 
-// Hosts whose clocks differ start the same run at slightly different times. The job takes
+// Hosts with different clocks start the same run at slightly different times. The job takes
 // no time at all.
 func TestLocker_RunsEachTickOnceOnHostsWhoseClocksDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestLocker_SaysToTheTaskThatItsLockIsLost(t *testing.T) {
 		task := locker.Task("nightly", func(ctx context.Context, lease *leasehold.Lease) error {
 			began <- lease.Token()
 			<-ctx.Done()
-			return nil // it stops, and says nothing
+			return nil // it stops without an error
 		})
 		start(t, time.Minute, task, gocron.WithDistributedLocker(locker),
 			gocron.WithEventListeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
@@ -115,7 +115,7 @@ func TestLocker_SaysToTheTaskThatItsLockIsLost(t *testing.T) {
 	})
 }
 
-// The context of a job carries what its program gave it by gocron.WithContext: a trace, for
+// The context of a job has the values and the deadline of gocron.WithContext: a trace, for
 // instance, and a time limit.
 func TestTask_KeepsTheValuesAndTheDeadlineOfTheJobsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestLocker_GivesTheLockBackAfterAPanic(t *testing.T) {
 		<-panicked
 		store.AwaitHeld("nightly", false)
 		if lease := locker.Lease("nightly"); lease != nil {
-			t.Errorf("the locker still knows a lease, %v", lease.State())
+			t.Errorf("the locker still has a lease, %v", lease.State())
 		}
 	})
 }
@@ -323,7 +323,7 @@ func TestElector_CloseEndsACampaignThatIsNotWon(t *testing.T) {
 	})
 }
 
-// A loss and Close meet: the elector must not wait for what another leads.
+// A loss and Close meet: the elector must not wait for the term of another leader.
 func TestElector_CloseEndsTheCampaignThatFollowsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, store := leaseholdtest.New(t)

@@ -17,7 +17,7 @@ import (
 
 const name = "controller"
 
-// candidate runs for the office, and tells what happens to it.
+// candidate takes part in an election, and reports the calls of its callbacks.
 type candidate struct {
 	leads   chan context.Context
 	stopped chan bool
@@ -26,7 +26,7 @@ type candidate struct {
 	quit    context.CancelFunc
 }
 
-// run begins a campaign. work is what the leader does.
+// run begins a campaign. work is the work of the leader.
 func run(t *testing.T, client *leasehold.Client, identity string, work func(context.Context)) *candidate {
 	t.Helper()
 	ctx, quit := context.WithCancel(t.Context())
@@ -56,7 +56,7 @@ func TestRun_LeadsUntilItsContextEndsAndThenTheNextLeads(t *testing.T) {
 		b := run(t, store.Client(), "b", nil)
 		time.Sleep(time.Hour)
 		if len(b.leads) != 0 || len(a.stopped) != 0 {
-			t.Error("the leadership changed by itself")
+			t.Error("the leadership changed without a reason")
 		}
 		a.quit()
 		if err := <-a.ended; err != nil {
@@ -183,7 +183,7 @@ func TestRunOrDie_PanicsByAConfigurationThatIsInvalid(t *testing.T) {
 	}
 }
 
-// OnStoppedLeading mostly ends the process. Nobody would see why the election cannot be held.
+// OnStoppedLeading mostly ends the process, which would hide why the election is impossible.
 func TestRun_DoesNotTellOfALeadershipThatCouldNotBeHad(t *testing.T) {
 	client, store := leaseholdtest.New(t)
 	closed := store.Client()
@@ -210,7 +210,7 @@ func TestRun_DoesNotTellOfALeadershipThatCouldNotBeHad(t *testing.T) {
 	}
 }
 
-// refusing returns a client of a store that knows another password.
+// refusing returns a client of a store with another password.
 func refusing(t *testing.T) *leasehold.Client {
 	t.Helper()
 	client, err := leasehold.New(refusal{memdriver.New()})
@@ -227,7 +227,7 @@ func (refusal) Acquire(context.Context, driver.Request) (driver.Reply, error) {
 	return driver.Reply{}, fmt.Errorf("wrong password: %w", driver.ErrPermanent)
 }
 
-// client-go calls OnNewLeader beside everything else: what converts callbacks of it may block.
+// client-go calls OnNewLeader in a goroutine of its own, so converted callbacks may block.
 func TestRun_WaitsForNoOnNewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, store := leaseholdtest.New(t)
@@ -245,7 +245,7 @@ func TestRun_WaitsForNoOnNewLeader(t *testing.T) {
 		quit()
 		synctest.Wait()
 		if len(ended) != 1 || len(stopped) != 1 {
-			t.Errorf("it has ended %d times, and said so %d times", len(ended), len(stopped))
+			t.Errorf("it has ended %d times, and reported %d ends", len(ended), len(stopped))
 		}
 		close(hang)
 	})

@@ -1,5 +1,5 @@
-// Package clientgotest compares the election of the module above with the one of client-go.
-// It is a module of its own, so that nobody else compiles client-go.
+// Package clientgotest compares the election of the module above with that of client-go.
+// It is a module of its own, so that no other module compiles client-go.
 package clientgotest
 
 import (
@@ -22,7 +22,7 @@ import (
 
 const lease = 15 * time.Second
 
-// office is what candidates run for.
+// office is an election.
 type office interface {
 	// run campaigns as RunOrDie does.
 	run(ctx context.Context, identity string, callbacks theirs.LeaderCallbacks)
@@ -30,19 +30,19 @@ type office interface {
 	down()
 }
 
-// told is what the callbacks of one candidate were told.
-type told struct {
+// calls are the calls of the callbacks of one candidate.
+type calls struct {
 	// Calls of OnStartedLeading and OnStoppedLeading, in their order.
 	Calls []string
-	// Leaders that OnNewLeader was called with. client-go calls it beside the others.
+	// Leaders that OnNewLeader was called with. client-go calls it in a goroutine of its own.
 	Leaders []string
 }
 
 type candidate struct {
-	mu   sync.Mutex
-	told told
-	quit context.CancelFunc
-	done chan struct{}
+	mu    sync.Mutex
+	calls calls
+	quit  context.CancelFunc
+	done  chan struct{}
 }
 
 func campaign(t *testing.T, o office, identity string) *candidate {
@@ -52,26 +52,26 @@ func campaign(t *testing.T, o office, identity string) *candidate {
 	callbacks := theirs.LeaderCallbacks{
 		OnStartedLeading: func(ctx context.Context) {
 			c.mu.Lock()
-			term, c.told.Calls = ctx, append(c.told.Calls, "started")
+			term, c.calls.Calls = ctx, append(c.calls.Calls, "started")
 			c.mu.Unlock()
 			<-ctx.Done()
 		},
 		OnStoppedLeading: func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			call := "stopped, nothing to end"
+			call := "stopped, no leadership"
 			if term != context.Background() {
 				call = "stopped, the context went on"
 			}
 			if term.Err() != nil {
 				call = "stopped after the end of the context"
 			}
-			c.told.Calls = append(c.told.Calls, call)
+			c.calls.Calls = append(c.calls.Calls, call)
 		},
 		OnNewLeader: func(identity string) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.told.Leaders = append(c.told.Leaders, identity)
+			c.calls.Leaders = append(c.calls.Leaders, identity)
 		},
 	}
 	go func() {
@@ -81,23 +81,23 @@ func campaign(t *testing.T, o office, identity string) *candidate {
 	return c
 }
 
-// end waits until the campaign is over, and returns what was told.
-func (c *candidate) end() told {
+// end waits until the campaign is over, and returns the calls of the callbacks.
+func (c *candidate) end() calls {
 	<-c.done
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.told
+	return c.calls
 }
 
 // TestRunOrDie_CallsWhatThatOfClientGoCalls plays the same story with both elections.
 func TestRunOrDie_CallsWhatThatOfClientGoCalls(t *testing.T) {
 	stories := map[string]struct {
-		play func(t *testing.T, o office) []told
-		want []told
+		play func(t *testing.T, o office) []calls
+		want []calls
 	}{
 		"a leader resigns and the next one leads": {
-			func(t *testing.T, o office) []told {
+			func(t *testing.T, o office) []calls {
 				a := campaign(t, o, "a")
 				time.Sleep(time.Minute)
 				b := campaign(t, o, "b")
@@ -106,25 +106,25 @@ func TestRunOrDie_CallsWhatThatOfClientGoCalls(t *testing.T) {
 				first := a.end()
 				time.Sleep(time.Minute)
 				b.quit()
-				return []told{first, b.end()}
+				return []calls{first, b.end()}
 			},
-			[]told{
+			[]calls{
 				{[]string{"started", "stopped after the end of the context"}, []string{"a"}},
 				{[]string{"started", "stopped after the end of the context"}, []string{"a", "b"}},
 			},
 		},
 		"the leadership is lost in an outage": {
-			func(t *testing.T, o office) []told {
+			func(t *testing.T, o office) []calls {
 				a := campaign(t, o, "a")
 				time.Sleep(time.Minute)
 				o.down()
 				defer a.quit()
-				return []told{a.end()}
+				return []calls{a.end()}
 			},
-			[]told{{[]string{"started", "stopped after the end of the context"}, []string{"a"}}},
+			[]calls{{[]string{"started", "stopped after the end of the context"}, []string{"a"}}},
 		},
 		"a campaign is not won": {
-			func(t *testing.T, o office) []told {
+			func(t *testing.T, o office) []calls {
 				a := campaign(t, o, "a")
 				time.Sleep(time.Minute)
 				b := campaign(t, o, "b")
@@ -133,9 +133,9 @@ func TestRunOrDie_CallsWhatThatOfClientGoCalls(t *testing.T) {
 				loser := b.end()
 				a.quit()
 				a.end()
-				return []told{loser}
+				return []calls{loser}
 			},
-			[]told{{[]string{"stopped, nothing to end"}, []string{"a"}}},
+			[]calls{{[]string{"stopped, no leadership"}, []string{"a"}}},
 		},
 	}
 	for name, story := range stories {
@@ -143,7 +143,7 @@ func TestRunOrDie_CallsWhatThatOfClientGoCalls(t *testing.T) {
 			t.Run(name+"/"+whose, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					if got := story.play(t, open(t)); !reflect.DeepEqual(got, story.want) {
-						t.Errorf("told\n%q, want\n%q", got, story.want)
+						t.Errorf("calls\n%q, want\n%q", got, story.want)
 					}
 				})
 			})
