@@ -13,7 +13,7 @@ func once(r *driver.Request) { r.SingleUseID = true }
 // againRows test requests that a service or another caller sends for its clients. The clients
 // may repeat a request, perhaps through another service.
 var againRows = []row{
-	{"again/is told", Replayed,
+	{"again/is reported", Replayed,
 		"a caller that repeats a request must see that the answer is about the lease that it already has",
 		func(l *lab, p, q *process) {
 			if p.acquire("a", driver.Granted).Replayed {
@@ -27,7 +27,7 @@ var againRows = []row{
 				l.Fatal("the grant of another lease is marked Replayed")
 			}
 		}},
-	{"again/a hand-over is told once", Replayed | Queue | Watch,
+	{"again/a hand-over is reported once", Replayed | Queue | Watch,
 		"the first answer after a hand-over is the grant, to an Acquire as well as to a Renew; later answers repeat it",
 		func(l *lab, p, q *process) {
 			q.listen()
@@ -83,8 +83,8 @@ var againRows = []row{
 			p.releaseRef(l.onceRef("holder"), driver.Released)
 			p.acquire("b", driver.Granted, once)
 		}},
-	{"again/a release is told from a loss", RejectIDFor | Replayed,
-		"a caller repeats a release whose answer was lost, and must not read that it had lost the lease",
+	{"again/a release differs from a loss", RejectIDFor | Replayed,
+		"a caller repeats a release after its answer was lost, and must not read that it had lost the lease",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, once)
 			p.releaseRef(l.onceRef("a"), driver.Released)
@@ -102,7 +102,7 @@ var againRows = []row{
 				}
 			}
 		}},
-	{"again/what is forbidden once is no other's business", RejectIDFor | Queue,
+	{"again/an id that is forbidden once concerns no other lease", RejectIDFor | Queue,
 		"a rejected id must not delay the other waiters",
 		func(l *lab, p, q *process) {
 			q.listen()
@@ -118,7 +118,7 @@ var againRows = []row{
 		}},
 }
 
-// onceRef returns a Ref whose release rejects the id of the row's lease called name.
+// onceRef returns a Ref with a release that rejects the id of the row's lease called name.
 func (l *lab) onceRef(name string) driver.Ref {
 	ref := l.ref(name)
 	ref.RejectIDFor, ref.SingleUseID = long+time.Second, true

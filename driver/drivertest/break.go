@@ -63,7 +63,7 @@ var breakRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"break/a ticket", Break | Queue,
-		"a waiter that blocks others can be removed, too",
+		"a waiter that blocks waiters behind it can be removed, too",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			opts := []option{waits(long)}
@@ -80,7 +80,7 @@ var breakRows = []row{
 			p.release("holder", driver.Released)
 			q.acquire("b", driver.Granted, waits(long))
 		}},
-	{"break/everybody is told", Break | Watch,
+	{"break/reaches every subscription", Break | Watch,
 		"the store has no address of a holder that took a free room; a hint to all subscriptions reaches it",
 		func(l *lab, p, q *process) {
 			bystander := l.process().listen()
@@ -90,7 +90,7 @@ var breakRows = []row{
 			p.hearsBreak("a")
 			bystander.hearsBreak("a")
 		}},
-	{"break/everybody is told of which lock", Break | Watch,
+	{"break/names the lock", Break | Watch,
 		"ids are unique in their room only; a holder of the same id in another room goes on",
 		func(l *lab, p, q *process) {
 			p.listen()
@@ -104,7 +104,7 @@ var breakRows = []row{
 			q.breaks("a", driver.Released)
 			p.hearsBreak("a")
 		}},
-	{"break/a waiter is told", Break | Watch | Queue,
+	{"break/reaches a waiter", Break | Watch | Queue,
 		"a removed waiter gets a hint at once, before it asks again",
 		func(l *lab, p, q *process) {
 			q.listen()
@@ -114,7 +114,7 @@ var breakRows = []row{
 			q.hearsBreak("a")
 		}},
 	{"break/hands the room on", Break | Watch | Queue,
-		"a lease is usually broken because others wait for the lock",
+		"a lease is usually broken because other parties wait for the lock",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("a", driver.Granted)

@@ -8,7 +8,7 @@ import (
 
 // checkRows test the report of a store that is a [driver.Checker].
 var checkRows = []row{
-	{"check/changes nothing and says what was looked at", 0,
+	{"check/has no effect and names its checks", 0,
 		"operators check a store that is in use",
 		func(l *lab, p, q *process) {
 			checker, ok := driver.As[driver.Checker](p.d)

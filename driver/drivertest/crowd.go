@@ -103,7 +103,7 @@ var watchRows = []row{
 			}
 			p.sub = nil
 		}},
-	{"watch/each subscription of a driver hears its own", Watch | Queue,
+	{"watch/each subscription of a driver gets its own hints", Watch | Queue,
 		"clients may share a driver, and each has only its own waiters",
 		func(l *lab, p, q *process) {
 			p.listen()
@@ -122,7 +122,7 @@ var watchRows = []row{
 			other.hear(driver.HintGranted, "b")
 			p.release("b", driver.Released)
 		}},
-	{"watch/each process hears its own", Watch | Queue,
+	{"watch/each process gets its own hints", Watch | Queue,
 		"a release wakes one waiter, not all processes",
 		func(l *lab, p, q *process) {
 			p.listen()

@@ -74,7 +74,7 @@ var downgradeRows = []row{
 			q.acquire("b", driver.Granted, places(3, 1))
 			q.acquire("c", driver.Busy, places(3, 1))
 		}},
-	{"downgrade/HR_A3 of a lease that has ended takes nothing", Shared | Downgrade,
+	{"downgrade/HR_A3 of a lease that has ended takes no lock", Shared | Downgrade,
 		"a delayed request would otherwise lock for a holder that has gone",
 		func(l *lab, p, q *process) {
 			p.acquire("never", driver.Gone, lower)
@@ -89,7 +89,7 @@ var downgradeRows = []row{
 			q.acquire("c", driver.Granted)
 			q.release("c", driver.Released)
 		}},
-	{"downgrade/HR_A3 of a ticket is none", Shared | Downgrade | Queue,
+	{"downgrade/HR_A3 of a ticket has no effect", Shared | Downgrade | Queue,
 		"a waiter has no lease that could become shared, and keeps its place",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)

@@ -23,7 +23,7 @@
 // On a store in real time an answer is uncertain if it came too late: the lease
 // may have expired by then. The row is then played again with durations twice as
 // long, until the answers come in time. The shortest leases live for 200 ms at
-// first and for 6.4 s at last. If the store is too slow for those as well, the
+// first and for 6.4 s at last. If the store is too slow for 6.4 s as well, the
 // row fails. No row is skipped because the store, or the machine, is slow.
 package drivertest
 
@@ -159,7 +159,7 @@ func Run(t *testing.T, cfg Config) {
 	for _, r := range rows() {
 		t.Run(r.name, func(t *testing.T) {
 			if missing := r.needs & cfg.Without; missing != 0 && !r.refusal() {
-				t.Skipf("the store does without %v", missing) //nolint:forbidigo // the caller named what the store lacks
+				t.Skipf("the store does without %v", missing) //nolint:forbidigo // the caller named it as missing
 			}
 			if present := r.needs &^ cfg.Without; present != 0 && r.refusal() {
 				t.Skipf("the store has %v", present) //nolint:forbidigo // the row is about stores that lack it

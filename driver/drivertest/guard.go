@@ -61,7 +61,7 @@ var guardRows = []row{
 			}
 			q.acquire("a", driver.Granted, guard)
 		}},
-	{"guard/HR_F11 a mark says what it was given", Guard,
+	{"guard/HR_F11 a mark keeps its value", Guard,
 		"by its name the programs that share the store see whether they mean the same group of stores",
 		func(l *lab, p, q *process) {
 			p.mark(0)

@@ -30,7 +30,7 @@ var handOverRows = []row{
 			}
 		}},
 	{"handover/confirmed it lasts", Queue | Watch,
-		"the confirmation starts a full TTL, however much of the window was left; a waiter whose hint was lost asks, which counts as a renewal",
+		"the confirmation starts a full TTL, however much of the window was left; a waiter asks if its hint was lost, which counts as a renewal",
 		func(l *lab, p, q *process) {
 			q.listen()
 			for _, name := range []string{"renews", "asks"} {
@@ -54,7 +54,7 @@ var handOverRows = []row{
 			}
 		}},
 	{"handover/closes the room", Queue | Watch,
-		"the waiter has the lock from the hand-over on; if others could take it before the confirmation, there would be two holders",
+		"the waiter has the lock from the hand-over on; if another party could take it before the confirmation, there would be two holders",
 		func(l *lab, p, q *process) {
 			q.listen()
 			p.acquire("holder", driver.Granted)
@@ -88,7 +88,7 @@ var handOverRows = []row{
 				procs[i%3].release(name, driver.Released)
 			}
 		}},
-	{"handover/a head that is gone keeps out nobody who fits", Queue | Watch | Shared,
+	{"handover/a head that is gone blocks no request that fits", Queue | Watch | Shared,
 		"a reader fits next to the present readers, but must not overtake an earlier writer; if that writer has died, the reader must not wait until its ticket expires",
 		func(l *lab, p, q *process) {
 			q.listen()
@@ -139,7 +139,7 @@ var handOverRows = []row{
 			q.hear(driver.HintGranted, "a")
 			q.renew("a", driver.Granted)
 		}},
-	{"handover/the new head is told", Queue | Watch,
+	{"handover/the new head is notified", Queue | Watch,
 		"only the head of the queue asks at the holder's expiry; a waiter that becomes the head needs a hint",
 		func(l *lab, p, q *process) {
 			q.listen()
@@ -224,7 +224,7 @@ var deadRows = []row{
 			p.renew("dead1", driver.Gone)
 		}},
 	{"dead/a place taken after the hand-over is kept", Queue | Watch,
-		"a process that has restarted, or that has lost one waiter without a Release, is served in order of arrival like all others",
+		"a process that has restarted, or that has lost one waiter without a Release, is served in order of arrival like every process",
 		func(l *lab, p, q *process) {
 			p.listen()
 			q.listen()
@@ -274,7 +274,7 @@ var deadRows = []row{
 			l.pass(l.window)
 			p.renew("other", driver.Granted)
 		}},
-	{"dead/a process that is heard of again is trusted", Queue | Watch,
+	{"dead/a process that asks again is trusted", Queue | Watch,
 		"a pause, or one lost message, must not exclude a living process for good",
 		func(l *lab, p, q *process) {
 			p.listen()

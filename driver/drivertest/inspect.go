@@ -221,7 +221,7 @@ var inspectRows = []row{
 				l.Fatalf("closed for %v, want at most %v; holders %+v", got.Closed, long, got.Holders)
 			}
 		}},
-	{"list/finds what is in use", Inspect,
+	{"list/finds locks in use", Inspect,
 		"operators list locks by prefix; a prefix is plain text, also if it looks like a pattern",
 		func(l *lab, p, q *process) {
 			prefix := l.tag + `/a*[b]\`
@@ -250,7 +250,7 @@ var inspectRows = []row{
 				}
 			}
 		}},
-	{"list/nothing is left", Inspect,
+	{"list/is empty at the end", Inspect,
 		"many keys are used only once; data that stays for each of them fills the store",
 		func(l *lab, p, q *process) {
 			for i := range 10 {

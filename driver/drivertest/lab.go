@@ -39,7 +39,7 @@ type lab struct {
 	late   bool          // the attempt has ended, because the store was too slow for it
 }
 
-// newLab returns the lab of an attempt. Its durations are the shortest ones, multiplied by times.
+// newLab returns the lab of an attempt. Its durations are the shortest durations, multiplied by times.
 func newLab(t testing.TB, cfg Config, row string, times int) *lab {
 	tag := strings.ToLower(rand.Text()[:10])
 	return &lab{

@@ -178,7 +178,7 @@ var leaseRows = []row{
 				l.Fatalf("the clock fell from %v to %v", second.Clock, third.Clock)
 			}
 		}},
-	{"lease/a holder that is waited for is not told that it is uncontended", Queue,
+	{"lease/a holder with a waiter is not reported as uncontended", Queue,
 		"a process with an uncontended lock passes it on inside itself, ahead of waiters in other processes",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)

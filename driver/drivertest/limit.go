@@ -144,7 +144,7 @@ var limitRows = []row{
 
 // resizeRows test a limit that changes.
 var resizeRows = []row{
-	{"resize/takes nothing away", Limits | Resize,
+	{"resize/takes no place away", Limits | Resize,
 		"holders keep their places if the limit falls; no request is granted before there is room by the new limit",
 		func(l *lab, p, q *process) {
 			for _, name := range []string{"a", "b", "c"} {
@@ -169,7 +169,7 @@ var resizeRows = []row{
 			p.acquire("c", driver.Busy, places(2, 1))
 			p.renew("a", driver.Granted)
 		}},
-	{"resize/wakes those who fit now", Limits | Resize | Queue | Watch,
+	{"resize/wakes waiters that fit now", Limits | Resize | Queue | Watch,
 		"a new place must not stay empty while there are waiters",
 		func(l *lab, p, q *process) {
 			q.listen()
@@ -181,8 +181,8 @@ var resizeRows = []row{
 			q.renew("b", driver.Granted)
 			q.renew("c", driver.Queued)
 		}},
-	{"resize/a waiter that can never enter holds up nobody", Limits | Resize | Queue,
-		"a waiter for more places than the new limit would block all others for ever",
+	{"resize/a waiter that can never enter blocks no waiter", Limits | Resize | Queue,
+		"a waiter for more places than the new limit would block all waiters behind it for ever",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(3, 1))
 			q.acquire("heavy", driver.Queued, places(3, 3), waits(long))
@@ -207,7 +207,7 @@ var resizeRows = []row{
 			q.acquire("to-7", driver.Resized, places(7, 1), resize, once)
 			q.acquire("c", driver.Granted, places(7, 1))
 		}},
-	{"resize/of a room that nobody shares", Limits | Resize,
+	{"resize/of a room without sharers", Limits | Resize,
 		"there is no limit to change: the first shared holder states it",
 		func(l *lab, p, q *process) {
 			p.acquire("to-2", driver.Gone, places(2, 1), resize)

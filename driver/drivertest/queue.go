@@ -118,7 +118,7 @@ var queueRows = []row{
 			p.acquire("b", driver.Busy)
 		}},
 	{"queue/a dead ticket ends", Queue,
-		"a waiter that died without a Release must not delay the others beyond the life of its ticket",
+		"a waiter that died without a Release must not delay later waiters beyond the life of its ticket",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("dead", driver.Queued, waits(l.brief))
@@ -193,7 +193,7 @@ var orderRows = []row{
 			q.acquire("try", driver.Granted)
 		}},
 	{"order/a ticket forbidden on leaving does not come back", Queue | RejectIDFor,
-		"a request of a waiter that gave up may still be on its way; a ticket or a grant in its name would delay all others",
+		"a request of a waiter that gave up may still be on its way; a ticket or a grant in its name would delay all waiters",
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))

@@ -8,7 +8,7 @@ import (
 
 // raiseRows test a token that is raised while its lease is held.
 var raiseRows = []row{
-	{"raise/the token and those to come", Tokens | Raise,
+	{"raise/the token and later tokens", Tokens | Raise,
 		"a majority of stores gives one token: before the holder works, it raises the token of all stores to the greatest, or the next token could be smaller",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
@@ -36,8 +36,8 @@ var raiseRows = []row{
 			p.raise("a", first.Token+1, first.Token+1)
 			p.raise("a", first.Token, first.Token+1)
 		}},
-	{"raise/HR_B4 levels what nobody was told", Tokens | Raise,
-		"a store whose token was ahead of the majority is asked again under the lease, and must answer with the token that the holder has",
+	{"raise/HR_B4 levels an unreported token", Tokens | Raise,
+		"a store with a token ahead of the majority is asked again under the lease, and must answer with the token that the holder has",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			p.raise("a", first.Token+1000, first.Token+1000)

@@ -9,7 +9,7 @@ import (
 // releaseRows test the end of a lease, and requests after it.
 var releaseRows = []row{
 	{"release/twice", 0,
-		"the next request is granted at once; a release whose reply was lost is repeated, and must not end the next holder's lease",
+		"the next request is granted at once; a release without a reply is repeated, and must not end the next holder's lease",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.release("a", driver.Released)
@@ -33,7 +33,7 @@ var releaseRows = []row{
 			p.releaseRef(ref, driver.Gone)
 			q.renew("b", driver.Granted)
 		}},
-	{"release/by a holder that was uncontended before others queued", Queue,
+	{"release/by a holder that was uncontended before a waiter queued", Queue,
 		"the waiter that has queued since is next, and is not overtaken",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
@@ -61,7 +61,7 @@ var releaseRows = []row{
 			p.release("a", driver.Gone)
 			q.renew("b", driver.Granted)
 		}},
-	{"release/ids that begin alike", 0,
+	{"release/ids with a common beginning", 0,
 		"ids are compared in full: a part of its id must not end or renew a lease",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
@@ -100,7 +100,7 @@ var releaseRows = []row{
 			p.acquire("a", driver.Gone, waits(long))
 			q.acquire("c", driver.Granted)
 		}},
-	{"release/forbids an id for as long as it is told", RejectIDFor,
+	{"release/forbids an id for the given time", RejectIDFor,
 		"only the caller can bound how long its request may be on its way",
 		func(l *lab, p, q *process) {
 			start := time.Now()
@@ -133,7 +133,7 @@ var releaseRows = []row{
 			q.acquire("b", driver.Granted)
 		}},
 	{"release/keeps the room closed once", KeepClosed | RejectIDFor, // the store must remember the id
-		"a release is repeated if its answer was lost, or if the lease was lost; the repetition must not close the room for others",
+		"a release is repeated if its answer was lost, or if the lease was lost; the repetition must not close the room",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			ref := l.ref("a")

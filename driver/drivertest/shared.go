@@ -9,7 +9,7 @@ import (
 
 // sharedRows test readers and writers.
 var sharedRows = []row{
-	{"shared/a reader beside others is not told that it is uncontended", Shared,
+	{"shared/a reader next to another is not reported as uncontended", Shared,
 		"an uncontended holder may act without asking the store, and would ignore the other readers",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, shared)
@@ -36,7 +36,7 @@ var sharedRows = []row{
 			p.release("w", driver.Released)
 			q.acquire("r3", driver.Granted, shared)
 		}},
-	{"shared/every reader expires by itself", Shared,
+	{"shared/every reader expires on its own", Shared,
 		"the renewals of other readers must not prolong a dead reader's lease, and its expiry must not end theirs",
 		func(l *lab, p, q *process) {
 			p.acquire("dead", driver.Granted, shared, ttl(l.brief))

@@ -21,7 +21,7 @@ var tokenRows = []row{
 				by.release(name, driver.Released)
 			}
 		}},
-	{"token/a refusal mints none", Tokens,
+	{"token/a refusal mints no token", Tokens,
 		"refused requests must not use up tokens, nor change the holder's token",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)

@@ -7,8 +7,8 @@ import (
 // visitRows test several callers with one id, as the replicas of a service ask for one
 // client. Each may undo its own request, but never a grant that another caller has reported.
 var visitRows = []row{
-	{"visit/HR_A6 undoes what it was granted", Visits,
-		"a lock that was taken for a client that has gone blocks all others until it expires",
+	{"visit/HR_A6 undoes its own grant", Visits,
+		"a lock that was taken for a client that has gone stays closed until it expires",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			p.acquire("a", driver.Granted, visit("p")) // a repetition
@@ -48,7 +48,7 @@ var visitRows = []row{
 				q.release("later", driver.Released)
 			}
 		}},
-	{"visit/HR_A6 is undone by the visit on whose behalf it asks", Visits,
+	{"visit/HR_A6 is undone by the visit that it names", Visits,
 		"a majority of stores and a service make several requests of their own for one visit of their caller",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p/1"))
@@ -62,7 +62,7 @@ var visitRows = []row{
 			p.undo("b", "p", driver.Busy)
 			q.renew("b", driver.Granted)
 		}},
-	{"visit/HR_A6 changes nothing where it undoes nothing", Visits | RejectIDFor | KeepClosed,
+	{"visit/HR_A6 has no effect without a grant to undo", Visits | RejectIDFor | KeepClosed,
 		"the lease that is spared can be renewed, released and asked for as before, and the room is open after it",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
@@ -168,7 +168,7 @@ var visitRows = []row{
 			p.undo("b", "p", driver.Busy)
 			q.release("b", driver.Released)
 		}},
-	{"visit/HR_A6 begins anew with a new lease", Visits,
+	{"visit/HR_A6 starts again with a new lease", Visits,
 		"after its lease was released or has expired an id is free again, and visits to the old lease do not count for the new one",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"), ttl(l.brief))
