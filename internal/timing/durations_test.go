@@ -20,7 +20,7 @@ func TestDurations_AreTheOnesThatAreMeant(t *testing.T) {
 		got, want time.Duration
 	}{
 		{"the first try", FirstTry, 5 * time.Second},
-		{"a try of those who do not wait", TryOutage, 10 * time.Second},
+		{"a try without a wait", TryOutage, 10 * time.Second},
 		{"an outage", OutageAfter, time.Second},
 		{"the refusal of an id", ForbidFor, time.Minute},
 		{"the window of a long lease", Window(time.Minute), time.Second},
@@ -141,9 +141,9 @@ func TestAskIn_IsSoonWhereSomethingEndsOrTheAddressIsNew(t *testing.T) {
 	}
 }
 
-// TestErrors_SayWhatTheyExclude: what may be asked again, and what has certainly not
-// happened.
-func TestErrors_SayWhatTheyExclude(t *testing.T) {
+// TestErrors_ReportTheirConsequences: whether a retry may help, and whether the request
+// certainly had no effect.
+func TestErrors_ReportTheirConsequences(t *testing.T) {
 	for _, c := range []struct {
 		err                                 error
 		final, permanent, definite, refused bool

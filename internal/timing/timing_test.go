@@ -16,16 +16,15 @@ type reply string
 
 func (r reply) Error() string { return string(r) }
 
-// TestUncertain_HR_A2_SaysEverythingButThatNothingHappened: what else an error is
-// stays.
-func TestUncertain_HR_A2_SaysEverythingButThatNothingHappened(t *testing.T) {
+// TestUncertain_HR_A2_KeepsAllButTheCertainty checks that the rest of an error stays.
+func TestUncertain_HR_A2_KeepsAllButTheCertainty(t *testing.T) {
 	err := fmt.Errorf("undo: %w", Uncertain(fmt.Errorf("%w: %w: %w", driver.ErrUnavailable, driver.ErrNotReplicated, context.Canceled)))
 	if errors.Is(err, driver.ErrUnavailable) || !errors.Is(err, driver.ErrNotReplicated) || !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	var told reply
 	if !errors.As(Uncertain(fmt.Errorf("%w: %w", driver.ErrUnavailable, reply("OOM"))), &told) {
-		t.Error("what the server said is lost")
+		t.Error("the server's answer is lost")
 	}
 }
 
@@ -39,8 +38,8 @@ func TestIsTimeout(t *testing.T) {
 	}
 }
 
-// A store may be away for as long as a lease lives, which is hours: whoever undoes what
-// it may have granted asks hundreds of times.
+// A store may be away for the hours of a lease: the undo of a possible grant is then repeated
+// hundreds of times.
 func TestUndoIn_IsAPauseHoweverOftenItFailed(t *testing.T) {
 	for attempt := 1; attempt <= 10_000; attempt++ {
 		if d := UndoIn(attempt); d <= 0 || d > 2*time.Second {

@@ -1,4 +1,4 @@
-// Package live marks tests that need real servers, processes or clocks, and tells their
+// Package live marks tests that need real servers, processes or clocks, and separates their
 // promises from their pace. `make live` runs them one package at a time, without the race
 // detector.
 package live

@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
-// recorder records what a helper reports to a test.
+// recorder records the reports of a helper to a test.
 type recorder struct {
 	testing.TB
 	said string

@@ -19,11 +19,11 @@ type suite struct {
 }
 
 // apart are directories of modules with a workspace of their own, which make live does not
-// play, and of tests that only go with others.
+// play, and of tests that depend on other programs.
 var apart = []string{"testdata", ".git", "bench", "examples", "integrations", "packaging"}
 
-// find returns the packages below root that have live tests: tests whose first statement
-// calls [live.Test]. It leaves out the directories in [apart]. A call of live.Test elsewhere
+// find returns the packages below root that have live tests: tests that call [live.Test] in
+// their first statement. It leaves out the directories in [apart]. A call of live.Test elsewhere
 // is an error, since its test would run nowhere; only package live may call it as it likes.
 func find(root string) (suites []suite, err error) {
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -53,7 +53,7 @@ func find(root string) (suites []suite, err error) {
 	return suites, err
 }
 
-// choose returns the suites with the tests whose names match the -run flag in flags, all of
+// choose returns the suites with the tests that match the -run flag in flags by name, all of
 // them without one, and the other flags. The names of subtests are not matched.
 func choose(suites []suite, flags []string) (chosen []suite, others []string, err error) {
 	pattern := ""

@@ -45,7 +45,7 @@ type lateness struct {
 	failed             bool // the test broke a promise too, and is not repeated
 }
 
-// run runs all live tests of the suites, and then the late ones again.
+// run runs all live tests of the suites, and then the late tests again.
 func (r *runner) run(suites []suite) error {
 	var red []string
 	for _, s := range suites {
@@ -81,8 +81,8 @@ func (r *runner) run(suites []suite) error {
 	return errors.Join(errs...)
 }
 
-// suite runs the live tests of a package, prints the output of those that fail, and
-// collects those that are late.
+// suite runs the live tests of a package, prints the output of failed tests, and collects
+// late tests.
 func (r *runner) suite(s suite) error {
 	return r.play(r.args(s.dir, s.tests, 1), func(e event) {
 		switch e.Action {
@@ -98,7 +98,7 @@ func (r *runner) suite(s suite) error {
 	})
 }
 
-// play runs go test with args, prints what a package prints and the output of the tests
+// play runs go test with args, prints the output of packages and the output of the tests
 // that fail or do not end, and passes each event to each.
 func (r *runner) play(args []string, each func(event)) error {
 	output := make(map[string]*strings.Builder) // by test

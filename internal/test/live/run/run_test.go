@@ -45,7 +45,7 @@ func TestRun_TellsPromisesFromPace(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		outcomes map[string][]string
-		err      string // "" is none
+		err      string // "" is no error
 		want     []string
 		not      string
 	}{
@@ -135,12 +135,12 @@ func TestChoose_SelectsTestsByName(t *testing.T) {
 		}
 	}
 	if _, _, err := choose(suites, []string{"-run=("}); err == nil {
-		t.Error("no error for an expression that is none")
+		t.Error("no error for an invalid expression")
 	}
 }
 
-// TestRun_TellsWhatRealTestsDo plays the tests of testdata/seeds by go test.
-func TestRun_TellsWhatRealTestsDo(t *testing.T) {
+// TestRun_ReportsRealTests plays the tests of testdata/seeds by go test.
+func TestRun_ReportsRealTests(t *testing.T) {
 	for _, c := range []struct {
 		tests, flags string
 		err          string // "" is none
