@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// tracing is what an instrumented HTTP client does: it sends the trace along.
+// tracing sends the trace along, as an instrumented HTTP client does.
 type tracing struct{ http.RoundTripper }
 
 func (t tracing) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -22,7 +22,7 @@ func (t tracing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// traceable is what an instrumented HTTP server does: it takes the trace over.
+// traceable takes the trace over, as an instrumented HTTP server does.
 func traceable(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))

@@ -19,7 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/leaseholdotel"
 )
 
-// lab is a client whose locks are traced and measured.
+// lab is a client with traces and metrics.
 type lab struct {
 	*leasehold.Client
 	seen   *recorder
@@ -28,11 +28,11 @@ type lab struct {
 
 func newLab(t *testing.T, d driver.Driver, opts ...leaseholdotel.Option) *lab {
 	t.Helper()
-	return newLabBeside(t, d, leasehold.Observer{}, opts...)
+	return newLabWith(t, d, leasehold.Observer{}, opts...)
 }
 
-// newLabBeside is newLab with another observer beside.
-func newLabBeside(t *testing.T, d driver.Driver, other leasehold.Observer, opts ...leaseholdotel.Option) *lab {
+// newLabWith is newLab with another observer.
+func newLabWith(t *testing.T, d driver.Driver, other leasehold.Observer, opts ...leaseholdotel.Option) *lab {
 	t.Helper()
 	l := &lab{seen: new(recorder)}
 	l.tracer = l.seen.Tracer("test")
@@ -55,7 +55,7 @@ func newLabBeside(t *testing.T, d driver.Driver, other leasehold.Observer, opts 
 	return l
 }
 
-// span returns the one that has ended under a name.
+// span returns the ended span of a name.
 func (l *lab) span(t *testing.T, name string) spanStub {
 	t.Helper()
 	all := l.seen.spans()
@@ -175,7 +175,7 @@ func TestTrace_TellsOfAWaitAndOfALoss(t *testing.T) {
 			t.Errorf("hold: %s, %v, %v", events(hold), hold.Status, hold.Attributes)
 		}
 		if key := attr(asking.Attributes, "leasehold.key"); key != "" {
-			t.Errorf("the key %q is told", key)
+			t.Errorf("the key %q is reported", key)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func TestTrace_KeepsItsSpansApartFromThoseOfAnotherObserver(t *testing.T) {
 			ctx, _ = begun.Tracer("other").Start(ctx, name) // which never ends
 			return ctx
 		}
-		l := newLabBeside(t, memdriver.New(), leasehold.Observer{
+		l := newLabWith(t, memdriver.New(), leasehold.Observer{
 			Acquire:  func(ctx context.Context, _ leasehold.LockInfo) context.Context { return begin(ctx, "other asks") },
 			Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context { return begin(ctx, "other holds") },
 		})
@@ -260,7 +260,7 @@ func TestMetrics_MeasureALife(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := lease.Release(); err == nil {
-			t.Error("released what was not there")
+			t.Error("a lost lease was released")
 		}
 		got := l.sums(t)
 		for name, want := range map[string]float64{
@@ -274,7 +274,7 @@ func TestMetrics_MeasureALife(t *testing.T) {
 	})
 }
 
-// sums adds up what was measured, by instrument and by outcome or reason, and
+// sums adds up the measurements by instrument and by outcome or reason, and
 // refuses a key among the attributes.
 func (l *lab) sums(t *testing.T) map[string]float64 {
 	t.Helper()

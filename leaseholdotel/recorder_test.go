@@ -15,7 +15,7 @@ import (
 	notrace "go.opentelemetry.io/otel/trace/noop"
 )
 
-// recorder keeps the spans that end and adds up what is measured. It stands in for
+// recorder keeps the spans that end and adds up the measurements. It stands in for
 // the SDK of OpenTelemetry, which the module does not require.
 type recorder struct {
 	notrace.TracerProvider
@@ -43,7 +43,7 @@ func (r *recorder) forget() {
 	r.ended = nil
 }
 
-// spans returns those that have ended.
+// spans returns the ended spans.
 func (r *recorder) spans() []spanStub {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *recorder) child(parent trace.SpanContext) trace.SpanContext {
 	return trace.NewSpanContext(c)
 }
 
-// spanStub is what is known of a span that has ended.
+// spanStub is an ended span.
 type spanStub struct {
 	Name                string
 	SpanContext, Parent trace.SpanContext
