@@ -62,7 +62,7 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s.URL
 	}
-	says := func(status int, cause string) string {
+	problem := func(status int, cause string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", wire.ProblemMedia)
 			w.WriteHeader(status)
@@ -77,17 +77,17 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 		url  string
 		want error // nil: the outcome is not known
 	}{
-		"nobody listens":        {"http://" + closed.Addr().String(), driver.ErrUnavailable},
+		"no listener":           {"http://" + closed.Addr().String(), driver.ErrUnavailable},
 		"no such host":          {"http://leasehold.invalid", driver.ErrUnavailable},
-		"overloaded":            {says(503, "unavailable"), driver.ErrUnavailable},
-		"not known":             {says(401, "unauthenticated"), driver.ErrUnavailable},
-		"no right":              {says(403, "forbidden"), driver.ErrUnavailable},
-		"too many":              {says(429, "too-many-waiters"), driver.ErrUnavailable},
-		"another path":          {says(404, "not-found"), driver.ErrUnavailable},
-		"invalid":               {says(400, "invalid"), driver.ErrInvalid},
-		"mismatch":              {says(422, "mismatch"), driver.ErrMismatch},
-		"unsupported":           {says(501, "unsupported"), errors.ErrUnsupported},
-		"unknown":               {says(504, "unknown"), nil},
+		"overloaded":            {problem(503, "unavailable"), driver.ErrUnavailable},
+		"not known":             {problem(401, "unauthenticated"), driver.ErrUnavailable},
+		"no right":              {problem(403, "forbidden"), driver.ErrUnavailable},
+		"too many":              {problem(429, "too-many-waiters"), driver.ErrUnavailable},
+		"another path":          {problem(404, "not-found"), driver.ErrUnavailable},
+		"invalid":               {problem(400, "invalid"), driver.ErrInvalid},
+		"mismatch":              {problem(422, "mismatch"), driver.ErrMismatch},
+		"unsupported":           {problem(501, "unsupported"), errors.ErrUnsupported},
+		"unknown":               {problem(504, "unknown"), nil},
 		"another service":       {answers(404, "not here"), nil},
 		"a proxy is overloaded": {answers(503, "<html>"), nil},
 		"a proxy's time is up":  {answers(502, "<html>"), nil},
@@ -95,7 +95,7 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 		"a defect":              {answers(500, ""), nil},
 		"a page":                {answers(200, "<html>hello</html>"), nil},
 		"a state of the future": {answers(200, `{"state":"floating"}`), nil},
-		"a conflict of others":  {answers(409, `{"title":"x","type":"about:blank"}`), nil},
+		"a foreign conflict":   {answers(409, `{"title":"x","type":"about:blank"}`), nil},
 		"cut off":               {cut.URL, nil},
 	} {
 		d := open(t, c.url)

@@ -311,14 +311,14 @@ func TestGuard_DataThatAreLostAfterTheLookAreNoticed(t *testing.T) {
 	acquire(t, d, request("b"), driver.Granted)
 }
 
-// lying is a table whose Update reports success without calling the function.
+// lying is a table with an Update that reports success without calling the function.
 type lying struct{ *rows }
 
 func (lying) Update(context.Context, string, func([]byte, time.Time) ([]byte, error)) error {
 	return nil
 }
 
-// idle is a table whose transactions leave out all items.
+// idle is a table with transactions that leave out all items.
 type idle struct{ *ledger }
 
 func (idle) Transact(context.Context, []roomdriver.Item, func(int, roomdriver.Found) roomdriver.Change) ([]int, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// slow is a table whose updates take a second, or until hung is closed.
+// slow is a table with updates that take a second, or until hung is closed.
 type slow struct {
 	*rows
 	hung chan struct{}
@@ -210,8 +210,8 @@ func TestTurns_NoneIsMadeAfterClose(t *testing.T) {
 	})
 }
 
-// who is the key of the caller's name in a context.
-type who struct{}
+// callerKey is the key of the caller's name in a context.
+type callerKey struct{}
 
 // heard is a table that records the caller of each update.
 type heard struct {
@@ -220,7 +220,7 @@ type heard struct {
 }
 
 func (t heard) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
-	*t.of = append(*t.of, ctx.Value(who{}))
+	*t.of = append(*t.of, ctx.Value(callerKey{}))
 	return t.slow.Update(ctx, key, f)
 }
 
@@ -230,7 +230,7 @@ func TestTurns_AReleaseSpeaksForThoseThatAreMadeWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var of []any
 		d := open(t, heard{slow{rows: newRows()}, &of})
-		by := func(name string) context.Context { return context.WithValue(t.Context(), who{}, name) }
+		by := func(name string) context.Context { return context.WithValue(t.Context(), callerKey{}, name) }
 		var wg sync.WaitGroup
 		ask := func(name string) {
 			wg.Go(func() {
@@ -294,7 +294,7 @@ func TestExchange_AKnownRecordNeedsOneRequest(t *testing.T) {
 		requests(1, "a refusal of another process", func() { acquire(t, other, request("c"), driver.Busy) })
 		requests(1, "its release", func() { release(t, d, driver.Ref{Key: key, ID: "b"}, driver.Released) })
 		requests(2, "a grant to another process", func() { acquire(t, other, request("d"), driver.Granted) })
-		requests(1, "a wrong guess, whose answer has the record", func() { acquire(t, d, request("e"), driver.Busy) })
+		requests(1, "a wrong guess, answered with the record", func() { acquire(t, d, request("e"), driver.Busy) })
 		time.Sleep(time.Minute)
 		requests(2, "a clock that was not read for long", func() { acquire(t, d, request("e"), driver.Granted) })
 	})

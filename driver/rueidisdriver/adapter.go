@@ -57,11 +57,11 @@ func newAdapter(asked rueidis.ClientOption, timeout time.Duration) *adapter {
 	opt.SendToReplicas, opt.ReadNodeSelector = nil, nil
 	opt.ReplicaSelector = nil //nolint:staticcheck // deprecated, but the caller may have set it
 	opt.DisableAutoPipelining = false
-	// Otherwise rueidis would subscribe again by itself at the end of a connection's
+	// Otherwise rueidis would subscribe again at the end of a connection's
 	// life, without reporting that messages may have been lost.
 	opt.ConnLifetime = 0
 	opt.Dialer.Timeout = timeout / 2
-	// A connection on which nothing comes back for so long is given up, so
+	// A connection without an answer for that time is given up, so
 	// that the next call has a fresh one.
 	opt.ConnWriteTimeout = timeout
 	opt.Sentinel.Dialer.Timeout = timeout / 2

@@ -14,9 +14,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
-// beside cancels an Inspect that the server does not answer, while request waits on the same
+// cancelNextTo cancels an Inspect that the server does not answer, while request waits on the same
 // connection. It returns the error of request.
-func beside(t *testing.T, request func(ctx context.Context, d *rueidisdriver.Driver) error) error {
+func cancelNextTo(t *testing.T, request func(ctx context.Context, d *rueidisdriver.Driver) error) error {
 	t.Helper()
 	proxy := respproxy.Start(t, redistest.Start(t).Addr())
 	d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{proxy.Addr()}, PipelineMultiplex: -1})
@@ -47,7 +47,7 @@ func beside(t *testing.T, request func(ctx context.Context, d *rueidisdriver.Dri
 
 func TestInspect_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
 	t.Parallel()
-	if err := beside(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
+	if err := cancelNextTo(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
 		_, err := d.Inspect(ctx, "other")
 		return err
 	}); err != nil {
@@ -57,7 +57,7 @@ func TestInspect_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
 
 func TestList_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
 	t.Parallel()
-	if err := beside(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
+	if err := cancelNextTo(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
 		_, _, err := d.List(ctx, "", "")
 		return err
 	}); err != nil {
@@ -68,7 +68,7 @@ func TestList_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
 // The caller asks again at once if the connection was lost, but not after a timeout.
 func TestAcquire_BesideALookThatIsGivenUpIsNotToldThatItsTimeIsOver(t *testing.T) {
 	t.Parallel()
-	err := beside(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
+	err := cancelNextTo(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
 		_, err := d.Acquire(ctx, driver.Request{Key: "other", ID: "a", TTL: time.Minute})
 		return err
 	})
