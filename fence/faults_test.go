@@ -16,9 +16,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
 
-// TestPostgres_UnderFaults has a transaction meet with faults at each of its steps. What
-// cannot be known is told as neither stale nor to be repeated; the fence and the work are
-// done together or not at all; and the same claim may come again.
+// TestPostgres_UnderFaults plays a transaction with faults at each of its steps. An unknown
+// outcome is reported as neither stale nor repeatable; the fence and the work are done
+// together or not at all; and the same claim may come again.
 func TestPostgres_UnderFaults(t *testing.T) {
 	t.Parallel()
 	s := postgrestest.Shared(t)
@@ -99,9 +99,9 @@ func TestPostgres_UnderFaults(t *testing.T) {
 	}
 }
 
-// TestRedis_UnderFaults has a script meet with faults. What cannot be known is not told as
-// stale, the fence and the write are done together or not at all, and the same claim may
-// come again.
+// TestRedis_UnderFaults plays a script with faults. An unknown outcome is not reported as
+// stale, the fence and the write are done together or not at all, and the same claim may come
+// again.
 func TestRedis_UnderFaults(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -70,8 +70,8 @@ func TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused(t *testing.T) {
 	}
 }
 
-// Somebody else raises the fence while a transaction that sees an older state of
-// the database does.
+// Another claim raises the fence during a transaction that sees an older state of the
+// database.
 func TestPostgres_HR_F3_SerializationFailuresAreToBeRepeated(t *testing.T) {
 	db := openPostgres(t, postgrestest.Shared(t).URL())
 	if err := dollar.Do(t.Context(), db, "r", by(1, "a"), nothing); err != nil {
@@ -82,7 +82,7 @@ func TestPostgres_HR_F3_SerializationFailuresAreToBeRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := tx.QueryRowContext(t.Context(), "SELECT 1").Scan(new(int)); err != nil { // it sees what is now
+	if err := tx.QueryRowContext(t.Context(), "SELECT 1").Scan(new(int)); err != nil { // it sees the present state
 		t.Fatal(err)
 	}
 	if err := dollar.Do(t.Context(), db, "r", by(2, "b"), nothing); err != nil {

@@ -1,12 +1,12 @@
--- Raises the fence of a resource to a claim, and then does what the caller
--- wants done, in one step; or refuses, and does nothing.
+-- Raises the fence of a resource to a claim and then runs the caller's part, in one
+-- step; or refuses, without an effect.
 --
 -- KEYS[1]  the fence: a hash of token and owner
 -- KEYS[2…] the caller's
 -- ARGV[1]  token
 -- ARGV[2]  owner
 -- ARGV[3…] the caller's
--- Returns {1, what the caller's part returns}, or {0, greatest token, its owner},
+-- Returns {1, the result of the caller's part}, or {0, greatest token, its owner},
 -- or the error that the caller's part returns.
 -- Several values of the caller's part are a list.
 

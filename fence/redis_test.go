@@ -27,7 +27,7 @@ func fenced(rdb redis.Scripter) fence.Redis {
 
 func by(token int64, owner string) fence.Claim { return fence.Claim{Token: token, Owner: owner} }
 
-// wantStale checks a refusal, and what it says came before.
+// wantStale checks a refusal and its greatest claim.
 func wantStale(t *testing.T, err error, greatest fence.Claim) {
 	t.Helper()
 	var stale *fence.StaleError

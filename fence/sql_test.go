@@ -14,18 +14,17 @@ import (
 	"github.com/leasehold-go/leasehold/fence"
 )
 
-// database is a database that answers statements as it is told, and writes them
-// down. Package examples/fencing runs the same code on a real one.
+// database is a database that gives prepared answers to statements, and records them.
+// Package examples/fencing runs the same code on a real one.
 type database struct {
 	seen   []string
 	insert []error // of the next inserts
-	// row is the fence that stands there; changed is how many rows an update
-	// says that it changed.
+	// row is the fence in the table; changed is how many rows an update reports as changed.
 	row     []driver.Value
 	changed int64
-	// late is what updates say after the first: the fence was made in between.
+	// late is the answer to updates after the first: the fence was made in between.
 	late   int64
-	lower  int64 // rows that an update says it has lowered, whereupon others raise them
+	lower  int64 // rows that an update reports as lowered, before another claim raises them
 	clash  error // of an update
 	commit error
 	alike  int64 // rows that are found by names which are not theirs
@@ -117,7 +116,7 @@ func TestSQL_StepsOfATransaction(t *testing.T) {
 			db:   database{row: []driver.Value{int64(5), "beta"}},
 			want: "BEGIN UPDATE SELECT ROLLBACK", err: fence.ErrStale, stale: by(5, "beta"),
 		},
-		"first beside another": {
+		"first next to another": {
 			db:   database{insert: []error{unique, nil}},
 			want: "BEGIN UPDATE SELECT INSERT ROLLBACK BEGIN UPDATE SELECT INSERT work COMMIT",
 		},
@@ -205,7 +204,7 @@ func TestSQL_WritesStatementsAsTheDatabaseWantsThem(t *testing.T) {
 	}
 }
 
-// state is an error of a driver that tells the state of the standard.
+// state is an error of a driver with the SQLSTATE of the standard.
 type state string
 
 func (s state) Error() string    { return "rolled back" }
@@ -236,21 +235,21 @@ func TestSQL_HR_F3_TransactionThatMetAnotherIsRepeated(t *testing.T) {
 	}
 }
 
-// A caller repeats what matches ErrRetry. That it must not do after a commit of which
-// nobody knows whether it took place, and cannot where a right is missing.
+// A caller repeats a transaction if its error matches ErrRetry. It must not after a commit of
+// unknown outcome, and cannot where a right is missing.
 func TestSQL_OnlyATransactionThatMetAnotherIsToBeRepeated(t *testing.T) {
 	for name, row := range map[string]struct {
 		db    database
 		work  error
 		again bool
 	}{
-		"commit that met another":     {database{changed: 1, commit: state("40001")}, nil, true},
-		"commit of unknown outcome":   {database{changed: 1, commit: state("40003")}, nil, false},
-		"commit whose answer is lost": {database{changed: 1, commit: io.ErrUnexpectedEOF}, nil, false},
-		"work that met another":       {database{changed: 1}, state("40001"), true},
-		"work that failed":            {database{changed: 1}, state("23505"), false},
-		"fence that is there":         {database{insert: slices.Repeat([]error{state("23505")}, 10)}, nil, true},
-		"no right to insert":          {database{insert: slices.Repeat([]error{state("42501")}, 10)}, nil, false},
+		"commit that met another":   {database{changed: 1, commit: state("40001")}, nil, true},
+		"commit of unknown outcome": {database{changed: 1, commit: state("40003")}, nil, false},
+		"commit with a lost answer": {database{changed: 1, commit: io.ErrUnexpectedEOF}, nil, false},
+		"work that met another":     {database{changed: 1}, state("40001"), true},
+		"work that failed":          {database{changed: 1}, state("23505"), false},
+		"fence that is there":       {database{insert: slices.Repeat([]error{state("23505")}, 10)}, nil, true},
+		"no right to insert":        {database{insert: slices.Repeat([]error{state("42501")}, 10)}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := row.db.open()
@@ -264,7 +263,7 @@ func TestSQL_OnlyATransactionThatMetAnotherIsToBeRepeated(t *testing.T) {
 	}
 }
 
-// On MySQL and MariaDB, whose names are alike by default, the columns are binary;
+// On MySQL and MariaDB, which ignore case by default, the columns are binary;
 // other databases read a comment there.
 func TestSQL_HR_F4_ColumnsCompareByteByByte(t *testing.T) {
 	schema := fence.SQL{}.Schema()
@@ -285,7 +284,7 @@ func TestSQL_HR_F4_TableThatTakesDifferentNamesForOneIsRefused(t *testing.T) {
 		defer db.Close()
 		err := fence.SQL{}.Create(t.Context(), db)
 		if errors.Is(err, fence.ErrInvalid) != (alike > 0) || alike == 0 && err != nil {
-			t.Errorf("%d alike: %v", alike, err)
+			t.Errorf("%d equal names: %v", alike, err)
 		}
 		if got := d.verbs()[len(d.verbs())-1]; got != "ROLLBACK" {
 			t.Errorf("the trial row ends with %s", got)
