@@ -67,9 +67,6 @@ func stateAfter(cause error) State {
 	return Released
 }
 
-// wasLost reports whether a lease that ended with cause was lost.
-func wasLost(cause error) bool { return stateAfter(cause) == Lost }
-
 // Lease is the right to work that a lock grants for a time. Its methods are
 // safe for concurrent use.
 //

@@ -175,7 +175,7 @@ type EndedInfo struct {
 }
 
 // Lost reports whether the lease was lost.
-func (e *EndedInfo) Lost() bool { return wasLost(e.Cause) }
+func (e *EndedInfo) Lost() bool { return stateAfter(e.Cause) == Lost }
 
 // Reason sums Cause up in a word. For a lease that was lost: "broken" (by force),
 // "gone" (the store no longer had it), "expired" (no renewal was confirmed before

@@ -72,7 +72,7 @@ func (e *examination) take(ctx context.Context) error {
 	}
 	e.Judge("lock",
 		If(first.State != driver.Granted || again.State != driver.Granted || first.Token != again.Token, driver.Unsafe, "a request that was repeated was not recognised",
-			"an answer that is lost costs the lock", "take out what stands between and changes or caches requests"),
+			"an answer that is lost costs the lock", "remove the component in between that changes or caches requests"),
 		If(first.Token == 0, driver.Warning, "leases have no fencing tokens", "a resource cannot refuse the writes of a holder that has lost its lease", ""),
 		Good("can be taken, and comes with a fencing token"))
 	return nil
@@ -140,7 +140,7 @@ func (e *examination) wakeUp(ctx context.Context) {
 		req.HintAddress = e.address(ctx, sub)
 	}
 	if req.HintAddress == "" {
-		e.deaf("nothing can be subscribed to")
+		e.deaf("no subscription is possible")
 		return
 	}
 	req.TicketTTL = 10 * time.Second

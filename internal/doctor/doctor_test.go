@@ -78,7 +78,7 @@ func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
 				}
 				found := report.About(row.check)
 				if len(found) != 1 || found[0].Severity != row.want || !strings.Contains(found[0].What+found[0].Why, row.text) {
-					t.Errorf("%+v, want %v that says %q", found, row.want, row.text)
+					t.Errorf("%+v, want %v with %q", found, row.want, row.text)
 				}
 				if keys, _, err := p.List(t.Context(), "", ""); err != nil || len(keys) > 0 {
 					t.Errorf("left behind: %q, %v", keys, err)
@@ -110,11 +110,11 @@ func TestIndependent_FindsWhatStoresHaveInCommon(t *testing.T) {
 		b := doctor.Store{Name: "b", Nodes: []driver.Node{{Name: "h9:1", Server: "s9", Data: "d9"}, row.other}}
 		found := doctor.Independent([]doctor.Store{a, b})
 		if len(found) != 1 || found[0].Severity != row.want || !strings.Contains(found[0].What, row.text) {
-			t.Errorf("%s: %+v, want %v that says %q", name, found, row.want, row.text)
+			t.Errorf("%s: %+v, want %v with %q", name, found, row.want, row.text)
 		}
 	}
 	if found := doctor.Independent([]doctor.Store{a, {Name: "b"}}); len(found) != 1 || found[0].Severity != driver.Notice {
-		t.Errorf("beside one that tells nothing: %+v", found)
+		t.Errorf("next to a store without a name: %+v", found)
 	}
 	if found := doctor.Independent([]doctor.Store{a}); len(found) > 0 {
 		t.Errorf("one store alone: %+v", found)

@@ -26,7 +26,7 @@ func Independent(stores []Store) []driver.Finding {
 	}
 	for _, s := range stores {
 		known := slices.ContainsFunc(s.Nodes, func(n driver.Node) bool { return n.Server != "" })
-		c.Judge("independence", If(len(stores) > 1 && !known, driver.Notice, s.Name+" does not tell which server it is", "it may be another of the same", ""))
+		c.Judge("independence", If(len(stores) > 1 && !known, driver.Notice, s.Name+" does not identify its server", "it may be another of the same", ""))
 	}
 	if len(c.Findings) == 0 && len(stores) > 1 {
 		c.Judge("independence", Good(fmt.Sprintf("the %d stores have no server in common", len(stores))))
@@ -43,7 +43,7 @@ func common(a, b Store) []driver.Finding {
 				If(x.Server != "" && x.Server == y.Server, driver.Unsafe, fmt.Sprintf("%s and %s are one and the same server", a.Name, b.Name),
 					"it has two votes", "name every server once"),
 				If(x.Data != "" && x.Data == y.Data, driver.Unsafe, fmt.Sprintf("%s and %s are copies of the same data", a.Name, b.Name),
-					"one forgets what the other has granted when they change places", "take servers that do not replicate one another"),
+					"one forgets grants of the other when they change places", "take servers that do not replicate one another"),
 				If(host(x.Name) != "" && host(x.Name) == host(y.Name), driver.Warning, fmt.Sprintf("%s and %s are on one machine, %s", a.Name, b.Name, host(x.Name)),
 					"they are lost together", "put them on machines, racks and power supplies of their own"))
 		}
