@@ -45,7 +45,7 @@ func (l *Lines) Join(ctx context.Context, r Request) *Call {
 //
 // If ctx ends first, or the client closes, the call leaves the line, and the error is a
 // [*session.Unserved], or matches session.ErrUnknown if the store has not answered. Other
-// errors are those of the store and of granted. A lease that is not used goes to the next
+// errors come from the store and from granted. A lease that is not used goes to the next
 // call, also if one of the functions panics.
 func (c *Call) Wait(ctx context.Context, queued func(position int, owner string), granted func(*Turn, session.Grant) (*session.Hold, error)) error {
 	ended := false
@@ -81,8 +81,8 @@ func (c *Call) await(ctx context.Context, queued func(position int, owner string
 	}
 }
 
-// look returns the state of the call: a turn whose lease it has, whether it has to wait, or
-// its error. A call whose lease was lost before it could take it returns to the front.
+// look returns the state of the call: the turn of its lease, whether it has to wait, or its
+// error. A call that lost its lease before it could take it returns to the front.
 func (c *Call) look() (t *Turn, waits bool, err error) {
 	c.all.mu.Lock()
 	defer c.all.mu.Unlock()

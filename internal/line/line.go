@@ -3,8 +3,8 @@
 // Calls for one lock wait in a line of the process. One request waits in the store for
 // all of them. When the store grants it, a [Turn] begins: the lease goes to the first call,
 // and each release passes it to the next call with the next token, without a request. The
-// turn ends when the line is empty, when others wait in the store and the agreed number of
-// passes is used up, or when the lease is lost.
+// turn ends when the line is empty, when other processes wait in the store and the agreed
+// number of passes is used up, or when the lease is lost.
 package line
 
 import (
@@ -45,7 +45,7 @@ type Group struct {
 	TTL, LockDelay, ReleaseTimeout, MaxOutage time.Duration
 	RenewFraction, Drift                      float64
 	MaxAttempts                               int
-	Passes                                    int // of a lease while others wait in the store
+	Passes                                    int // of a lease while other processes wait in the store
 	Name, Labels                              string
 	MinToken                                  int64
 }
@@ -80,8 +80,8 @@ type asking struct {
 	owner    string          // of the lease that it waits for
 }
 
-// Holder returns the lease that the group's line passes on, nil if there is none, and whether
-// calls wait in that line.
+// Holder returns the lease that the group's line passes on, or nil, and whether calls wait in
+// that line.
 func (l *Lines) Holder(g Group) (h *session.Hold, waiting bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *Lines) Len(key string) (n int) {
 }
 
 // put puts a call into its line. The caller holds mu, as for all methods below and in turn.go
-// unless their comment says otherwise.
+// unless their comment has another rule.
 func (l *Lines) put(c *Call, put func(*list.List, any) *list.Element) {
 	g := c.request.Group()
 	here := l.all[g]

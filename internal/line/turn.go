@@ -12,7 +12,7 @@ import (
 )
 
 // Turn is a lease in the store for as long as the process passes it on. The methods of a nil
-// Turn, which stands for a lease that is not passed on, do nothing.
+// Turn, which stands for a lease that is not passed on, have no effect.
 //
 // Its tokens are reserved by renewals that raise the lease's token: the tokens between the
 // last one given and the last one that the store has confirmed are given to no other lease,
@@ -127,8 +127,8 @@ func (l *line) fetch(ctx context.Context, r Request) (*Turn, error) {
 }
 
 // confirm confirms a lease that the store has handed over, and reserves tokens for the line
-// with the same request. The turn is not yet known to others, and the caller does not hold
-// the mutex.
+// with the same request. No other call has the turn yet, and the caller does not hold the
+// mutex.
 func (t *Turn) confirm(ctx context.Context) error {
 	t.all.mu.Lock()
 	more := min(t.line.wait.Len()-1, t.passes)
@@ -157,7 +157,7 @@ func (t *Turn) confirm(ctx context.Context) error {
 }
 
 // retry reports whether confirm asks the store again after err. If the lease is over when the
-// store is back, the store's answer says so, and the line asks for a new lease.
+// store is back, the store answers that it is gone, and the line asks for a new lease.
 func (t *Turn) retry(ctx context.Context, err error, began time.Time) bool {
 	s := t.all.session
 	if errors.Is(err, session.ErrNotHeld) || timing.Permanent(err) || ctx.Err() != nil || s.IsClosing() {
@@ -377,7 +377,7 @@ func (t *Turn) Left() {
 	}
 }
 
-// Abandon ends a turn whose lease was left in the store.
+// Abandon ends a turn and leaves its lease in the store.
 func (t *Turn) Abandon() {
 	if t == nil {
 		return
@@ -388,7 +388,7 @@ func (t *Turn) Abandon() {
 	t.finish()
 }
 
-// Lost ends a turn whose lease was lost because of cause.
+// Lost ends a turn because its lease was lost by cause.
 func (t *Turn) Lost(cause error) {
 	if t == nil {
 		return
@@ -404,7 +404,7 @@ func (t *Turn) lose(cause error) {
 	t.finish()
 }
 
-// finish lets the line ask the store for its next turn.
+// finish makes the line ask the store for its next turn.
 func (t *Turn) finish() {
 	if l := t.line; l.turn == t {
 		l.turn = nil
