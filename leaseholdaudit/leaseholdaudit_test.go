@@ -15,7 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/leaseholdaudit"
 )
 
-// line is what a reader of the trail sees.
+// line is a line of the trail.
 type line struct {
 	Time                                   time.Time
 	Event, Key, Mode, Lease, Owner, Reason string

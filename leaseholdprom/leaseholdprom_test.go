@@ -21,7 +21,7 @@ func class(key string) string {
 	return class
 }
 
-// open returns a client of the store whose locks are measured.
+// open returns a client of the store with metrics.
 func open(t *testing.T, store *memdriver.Driver) (*leasehold.Client, *leaseholdprom.Metrics) {
 	t.Helper()
 	m := leaseholdprom.New()
@@ -152,7 +152,7 @@ leasehold_waiters{class="k",kind="mutex"} 1
 		if sum["leasehold_wait_seconds"] != 3 || sum["leasehold_hold_seconds"] != 8 {
 			t.Errorf("waited and held %v", sum)
 		}
-		// In virtual time the message takes none, but the bound on the store's
+		// In virtual time the message takes no time, but the bound on the store's
 		// clock allows for its drift.
 		if got := sum["leasehold_handoff_seconds"]; got <= 0 || got > 0.1 {
 			t.Errorf("handed off in %v", got)
@@ -199,14 +199,14 @@ func TestMetrics_CountLossesByReason(t *testing.T) {
 			}
 		}
 		if err := late.Release(); err == nil {
-			t.Error("released what was not there")
+			t.Error("a lost lease was released")
 		}
 		<-broken.Context().Done()
 		<-deleted.Context().Done()
 		synctest.Wait()
 		for _, l := range []*leasehold.Lease{broken, deleted} {
 			if err := l.Release(); err == nil {
-				t.Error("released what was lost")
+				t.Error("a lost lease was released")
 			}
 		}
 		want(t, m, `

@@ -26,7 +26,7 @@ func reports(locks *leasehold.Client) http.Handler {
 	})
 }
 
-// A handler says so if the lock is held, or the store is away.
+// A handler reports that the lock is held, or that the store is away.
 func TestExample_Handler(t *testing.T) {
 	locks, store := leaseholdtest.New(t)
 	ask := func() int {
@@ -62,7 +62,7 @@ func poll(ctx context.Context, lock leasehold.Locker, work func()) error {
 	})
 }
 
-// A loop stops when its lease is lost. Time is virtual, so that the test takes none.
+// A loop stops when its lease is lost. Time is virtual, so the test takes no time.
 func TestExample_Loop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks, store := leaseholdtest.New(t)

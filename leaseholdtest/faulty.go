@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	errDown      = fmt.Errorf("%w: the test has the store be down", driver.ErrUnavailable)
+	errDown      = fmt.Errorf("%w: the test has stopped the store", driver.ErrUnavailable)
 	errReplyLost = errors.New("the test has lost the store's reply")
 )
 

@@ -215,7 +215,7 @@ func (s *Store) holders(key string) []driver.Holder {
 	s.tb.Helper()
 	holders := s.inspect(key).Holders
 	if len(holders) == 0 {
-		s.tb.Fatalf("leaseholdtest: nobody holds %q", key)
+		s.tb.Fatalf("leaseholdtest: %q has no holder", key)
 	}
 	return holders
 }

@@ -54,7 +54,7 @@ func TestHold_IsReleasedAfterTheTestHasTakenTheLock(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				release() // does not fail the test, and is nobody else's end
+				release() // does not fail the test, and ends no other lease
 				if state := l.State(); !state.Live() || !store.Held("k") {
 					t.Errorf("the next lease is %v", state)
 				}
@@ -137,7 +137,7 @@ func TestDropReplies_LosesAnswersAndNotRequests(t *testing.T) {
 	})
 }
 
-// The end of a test fails by nothing that the test has done to the store.
+// No fault of the store fails the end of a test.
 func TestNew_EndsWithoutAnErrorAfterEveryFault(t *testing.T) {
 	for name, fault := range map[string]func(store *leaseholdtest.Store){
 		"down":           func(store *leaseholdtest.Store) { store.Down() },
