@@ -19,9 +19,9 @@ import (
 type town struct {
 	mu     sync.Mutex
 	owner  string            // of all slots
-	deaf   map[string]bool   // nodes that answer nothing
+	deaf   map[string]bool   // nodes that do not answer
 	down   map[string]bool   // nodes that cannot be reached
-	errs   map[string]string // what nodes answer commands with
+	errs   map[string]string // answers of nodes to commands
 	single bool
 	ran    []string // "node command"
 	closed []string
@@ -101,7 +101,7 @@ func (o *town) change(f func()) {
 	f()
 }
 
-// commands returns what a node was sent beside questions.
+// commands returns the number of commands that a node got, without questions about slots.
 func (o *town) commands(addr string) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -127,7 +127,7 @@ func inTown(t *testing.T, seeds []string, test func(t *testing.T, o *town, c *Cl
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(time.Minute) // what is left shows itself
+		time.Sleep(time.Minute) // goroutines that are left are found
 	})
 }
 
@@ -171,13 +171,13 @@ func TestClient_HR_H3_WhatWasNotSentGoesToTheSuccessor(t *testing.T) {
 		if !slices.Equal(served, []any{"b:1", "b:1"}) {
 			t.Error(served)
 		}
-		o.change(func() { o.down["b:1"] = true }) // and nobody takes its place
+		o.change(func() { o.down["b:1"] = true }) // and it has no successor
 		start := time.Now()
 		if _, err := c.Do(t.Context(), get); !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%v, want ErrUnavailable", err)
 		}
 		if took := time.Since(start); took > timeout/4 {
-			t.Errorf("said so after %v", took)
+			t.Errorf("the error came after %v", took)
 		}
 	})
 }
@@ -273,7 +273,7 @@ func TestClient_OneSeedMayBeAServerWithoutACluster(t *testing.T) {
 	inTown(t, []string{"a:1"}, func(t *testing.T, o *town, c *Client) {
 		o.change(func() { o.single = true })
 		if !c.Cluster() {
-			t.Error("sure before anybody was asked")
+			t.Error("it is sure before it asks a node")
 		}
 		if addr := do(t, c); addr != "a:1" || c.Cluster() {
 			t.Error(addr, c.Cluster())
@@ -291,7 +291,7 @@ func TestClient_OneSeedMayBeAServerWithoutACluster(t *testing.T) {
 		o.change(func() { o.single = true })
 		var reply redisroom.ReplyError
 		if _, err := c.Do(t.Context(), get); !errors.As(err, &reply) {
-			t.Errorf("%v, want what the servers say", err)
+			t.Errorf("%v, want the servers' error", err)
 		}
 	})
 }

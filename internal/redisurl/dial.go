@@ -46,7 +46,7 @@ func (c *Config) connect(ctx context.Context, addr string) (net.Conn, error) {
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(addr)
 	}
-	bare := false // the server requires a certificate, and none is set
+	bare := false // the server requires a certificate, and the client has no certificate
 	if config.GetClientCertificate == nil {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			bare = true

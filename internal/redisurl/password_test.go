@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// A password in a URL is seen by whoever lists processes, or reads the environment.
+// A list of processes or the environment shows a password in a URL.
 func TestParse_ReadsPasswordsFromFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
@@ -32,7 +32,7 @@ func TestParse_ReadsPasswordsFromFiles(t *testing.T) {
 		t.Errorf("%+v, of the sentinels %+v", c.login, c.sentinelLogin)
 	}
 	if c.Username+c.Password+c.SentinelUsername+c.SentinelPassword != "" {
-		t.Errorf("the client library is told a password too: %+v", c)
+		t.Errorf("the client library gets a password too: %+v", c)
 	}
 	for url, hint := range map[string]string{
 		"redis://h?password-file=" + filepath.Join(dir, "none"): "no such file",
@@ -43,7 +43,7 @@ func TestParse_ReadsPasswordsFromFiles(t *testing.T) {
 	} {
 		_, err := Parse(url)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "s3:c@ret") {
-			t.Errorf("%s: %v, want ErrInvalid that says %q", url, err, hint)
+			t.Errorf("%s: %v, want ErrInvalid with %q", url, err, hint)
 		}
 	}
 }

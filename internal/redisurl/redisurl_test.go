@@ -129,7 +129,7 @@ func TestParse_SaysWhatIsWrong(t *testing.T) {
 	} {
 		_, err := Parse(url)
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) {
-			t.Errorf("%s: %v, want ErrInvalid that says %q", url, err, hint)
+			t.Errorf("%s: %v, want ErrInvalid with %q", url, err, hint)
 		}
 	}
 }
