@@ -77,7 +77,7 @@ func (b *book) write(at int64, who string, accepted, live bool) {
 func TestJudge_FindsWhatIsBroken(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		wants []string // the rules that are violated; none if all is well
+		wants []string // the rules that are violated
 		write func(b *book)
 	}{
 		{"one after the other", nil, func(b *book) {
@@ -128,7 +128,7 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 			b.got(15, "b", 6)
 			b.released(20, 21, "b", history.OK)
 		}},
-		{"handed over after a clock was stepped, heard of late, and passed on", nil, func(b *book) {
+		{"handed over after a clock was stepped, reported late, and passed on", nil, func(b *book) {
 			b.ask(1, "a", history.Record{Wait: 9000})
 			b.add(2, "a", history.Queued, history.Record{Position: 1})
 			b.fault(5, 6, "", history.ForgetsLeases)
@@ -227,7 +227,7 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 			b.got(42, "b", 9)
 			b.released(43, 44, "b", history.OK)
 		}},
-		{"overtaken by somebody who came before", nil, func(b *book) {
+		{"overtaken by an earlier waiter", nil, func(b *book) {
 			b.lease("a", 1, 2, 30, 7)
 			b.ask(5, "b", history.Record{Wait: 5000})
 			b.lease("c", 6, 32, 40, 8)
@@ -244,7 +244,7 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 			b.got(42, "b", 9)
 			b.released(43, 44, "b", history.OK)
 		}},
-		{"a free lock that nobody is given", []string{checker.Wait}, func(b *book) {
+		{"a free lock that no waiter gets", []string{checker.Wait}, func(b *book) {
 			b.lease("a", 1, 2, 30, 7)
 			b.ask(5, "b", history.Record{Wait: 20_000})
 			b.add(6, "b", history.Queued, history.Record{Position: 1})
@@ -262,18 +262,18 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 			b.refused(1, 60_000, "a", "")
 		}},
 		{"a refusal that names its asker", []string{checker.Refusal}, func(b *book) { b.refused(1, 2, "a", "a") }},
-		{"a refusal that names nobody there is", []string{checker.Refusal}, func(b *book) { b.refused(1, 2, "a", "b") }},
-		{"a refusal that names who had left", []string{checker.Refusal}, func(b *book) {
+		{"a refusal that names a stranger", []string{checker.Refusal}, func(b *book) { b.refused(1, 2, "a", "b") }},
+		{"a refusal that names a former holder", []string{checker.Refusal}, func(b *book) {
 			b.lease("a", 1, 2, 3, 7)
 			b.refused(5, 6, "b", "a")
 		}},
-		{"a refusal that names who had been followed", []string{checker.Refusal}, func(b *book) {
+		{"a refusal that names a holder with a successor", []string{checker.Refusal}, func(b *book) {
 			b.ask(1, "a", history.Record{})
 			b.got(2, "a", 7)
 			b.lease("c", 3, 4, 5, 8)
 			b.refused(6, 7, "b", "a")
 		}},
-		{"a refusal that names who had given up long ago", []string{checker.Refusal}, func(b *book) {
+		{"a refusal that names a party that gave up long ago", []string{checker.Refusal}, func(b *book) {
 			b.refused(1, 2, "a", "")
 			b.refused(9000, 9001, "b", "a")
 		}},
@@ -283,7 +283,7 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 		}},
 		{"keys that stay", []string{checker.Left}, func(b *book) { b.add(1, "", history.Left, history.Record{Note: "k"}) }},
 		{"goroutines that stay", []string{checker.Left}, func(b *book) { b.add(1, "", history.Bye, history.Record{Proc: "a", Note: "one"}) }},
-		{"an error that nobody expects", []string{checker.Shape}, func(b *book) {
+		{"an unexpected error", []string{checker.Shape}, func(b *book) {
 			b.ask(1, "a", history.Record{})
 			b.add(2, "a", history.None, history.Record{Outcome: history.Failed, Note: "mismatch"})
 		}},
@@ -295,13 +295,13 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 				b.released(11, 12, who, history.OK)
 			}
 		}},
-		{"readers beside a writer", []string{checker.Exclusion, checker.Model}, func(b *book) {
+		{"readers next to a writer", []string{checker.Exclusion, checker.Model}, func(b *book) {
 			b.lease("a", 1, 2, 10, 7)
 			b.ask(1, "b", history.Record{Mode: history.Shared})
 			b.got(5, "b", 8)
 			b.released(11, 12, "b", history.OK)
 		}},
-		{"readers beside readers", nil, func(b *book) {
+		{"readers next to readers", nil, func(b *book) {
 			for i, who := range []string{"a", "b"} {
 				b.ask(1, who, history.Record{Mode: history.Shared})
 				b.got(int64(2+i), who, int64(7+i))
@@ -309,7 +309,7 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 				b.released(11, 12, who, history.OK)
 			}
 		}},
-		{"an expiry that nobody saw", nil, func(b *book) {
+		{"an expiry without a witness", nil, func(b *book) {
 			b.ask(1, "a", history.Record{})
 			b.got(2, "a", 7) // and its process is killed
 			b.fault(3, 3, "a", "")

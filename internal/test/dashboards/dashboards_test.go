@@ -63,8 +63,7 @@ func queries(t *testing.T) (all []string) {
 	return all
 }
 
-// TestMetrics_AllExist holds that no query asks for what neither the library nor the
-// service has.
+// TestMetrics_AllExist checks that the library or the service has each metric of a query.
 func TestMetrics_AllExist(t *testing.T) {
 	s, err := server.New(memdriver.New())
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package pipenet is a network in memory for tests in virtual time: a bubble of
-// testing/synctest cannot tell that a goroutine which reads from a socket is idle, but
-// it can of one that reads from a pipe.
+// testing/synctest does not detect that a goroutine which reads from a socket is idle,
+// but it does if the goroutine reads from a pipe.
 package pipenet
 
 import (
@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 )
 
-// Listener is a [net.Listener] whose connections come from its own Dial. Its methods may
+// Listener is a [net.Listener] for the connections of its own Dial. Its methods may
 // be called at the same time.
 type Listener struct {
 	conns  chan net.Conn
@@ -42,13 +42,12 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr implements [net.Listener]. The address is on the loopback interface, and nobody
-// else's.
+// Addr implements [net.Listener]. The address is on the loopback interface, and not in use.
 func (l *Listener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-// Dial connects to the listener, whatever the network and the address, and has the form
-// of DialContext in [net/http.Transport]. It waits until the connection is accepted or ctx
-// is done, whose error it returns then, and returns [net.ErrClosed] after Close.
+// Dial connects to the listener, for every network and address, and has the form of
+// DialContext in [net/http.Transport]. It waits until the connection is accepted, or returns
+// the error of ctx, or [net.ErrClosed] after Close.
 func (l *Listener) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
@@ -61,8 +60,8 @@ func (l *Listener) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Silence has the connections that there are deliver nothing more, in either direction, and
-// stay open, as when a router forgets them.
+// Silence drops all further data of the present connections, in both directions, and keeps
+// them open, as when a router forgets them.
 func (l *Listener) Silence() { l.silent.Swap(new(atomic.Bool)).Store(true) }
 
 // conn is the dialer's side of a connection.

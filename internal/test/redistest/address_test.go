@@ -55,7 +55,7 @@ func TestListen_NoOtherProcessClaimsTheBlock(t *testing.T) {
 func TestListen_GivesNobodyTheBusOfANode(t *testing.T) {
 	for port := firstPort; port < firstPort+ports; port++ {
 		if bus := port + busOffset; bus < firstPort+ports || bus >= 32768 {
-			t.Fatalf("the bus of port %d is %d, which somebody else may be given", port, bus)
+			t.Fatalf("the bus of port %d is %d, which another program may get", port, bus)
 		}
 	}
 }

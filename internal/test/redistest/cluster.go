@@ -104,7 +104,7 @@ func (c *Cluster) introduce(node *Server) {
 	}
 }
 
-// await waits until every node knows all nodes and reports a healthy cluster. If a
+// await waits until every node has met all nodes and reports a healthy cluster. If a
 // pause of the machine lasts longer than the nodes' timeout of a second, they
 // forget each other, so await introduces them again.
 func (c *Cluster) await() {

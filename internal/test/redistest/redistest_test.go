@@ -121,7 +121,7 @@ func TestServer_RestartKeepsPersistedData(t *testing.T) {
 	refused(t, s.Addr())
 	s.Restart()
 	if keys := s.Keys(t); len(keys) != 1 {
-		t.Errorf("keys after a restart: %q, want the one that was written", keys)
+		t.Errorf("keys after a restart: %q, want the key that was written", keys)
 	}
 }
 
@@ -147,7 +147,7 @@ func TestSentinel_ARestartedServerHasTheRoleThatItHadLast(t *testing.T) {
 	s := StartSentinel(t)
 	s.Primary.Kill()
 	promoted := s.Promoted()
-	// From here on nobody gives roles to anybody.
+	// From here on no sentinel changes roles.
 	s.Sentinel.Stop()
 	promoted.Restart()
 	if role := promoted.Info(t, "replication")["role"]; role != "master" {
@@ -167,7 +167,7 @@ func refused(t *testing.T, addr string) {
 	conn, err := net.Dial("tcp", addr)
 	if err == nil {
 		conn.Close()
-		t.Fatalf("somebody still listens on %s", addr)
+		t.Fatalf("a server still listens on %s", addr)
 	}
 }
 

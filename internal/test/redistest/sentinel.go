@@ -35,7 +35,7 @@ func StartSentinel(tb testing.TB) *Sentinel {
 }
 
 // StartSentinels starts a primary with replicas, and sentinels that
-// fail over by majority. It waits until every sentinel knows all sentinels and all
+// fail over by majority. It waits until every sentinel has found all sentinels and all
 // replicas, and the replicas are in step. The primary counts as dead
 // after half a second without an answer. The sentinels never pause (tilt mode) after the
 // machine stood still. A server that is restarted has the role that a sentinel gave it last.

@@ -43,7 +43,7 @@ func (c *Certificates) arguments(auth string) []string {
 }
 
 // StartSentinelTLS starts a sentinel that watches a server from [StartTLS], with
-// the certificates of that server. It knows no replica.
+// the certificates of that server. It has no replica.
 func StartSentinelTLS(tb testing.TB, primary *Server) *Server {
 	tb.Helper()
 	s := &Server{config: sentinelConfig(primary, 1), certs: primary.certs}

@@ -23,7 +23,7 @@ func Racing(tb testing.TB, why string) {
 	}
 }
 
-// Unless skips a test on a platform, a store or an input that has not got what the test
+// Unless skips a test on a platform, a store or an input without a property that the test
 // needs. A server that is missing is a failure instead.
 func Unless(tb testing.TB, has bool, need string) {
 	tb.Helper()

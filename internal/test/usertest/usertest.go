@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// library is the module beside which the others stand.
+// library is the module that the integrations require.
 const library = "github.com/leasehold-go/leasehold"
 
 // limit is for a machine that is busy: a build takes seconds, a program one or two.
 const limit = 5 * time.Minute
 
 // Run builds the first program of README.md in a new module, which requires the module of
-// the working directory and the library beside it, and starts copies of it on one
+// the working directory and the library, and starts copies of it on one
 // directory store, their only argument. When one of them has printed a line that contains
 // want, Run interrupts all of them, and they have to end without an error, or by the
 // interrupt: a copy may not have begun to listen for it.
@@ -70,7 +70,7 @@ func Run(t *testing.T, copies int, want string) {
 	}
 }
 
-// read returns all that is printed, and tells when a line contains want.
+// read returns the output, and calls tell when a line contains want.
 func read(from io.ReadCloser, want string, tell func()) string {
 	defer from.Close()
 	var all strings.Builder
@@ -105,7 +105,7 @@ func build(t *testing.T) string {
 	}
 	module := strings.TrimSpace(run(t, here, "list", "-m"))
 	root := run(t, here, "list", "-m", "-f", "{{.Dir}}", library)
-	// The requirements are those of the module, and the sums those of the module and the library,
+	// The requirements come from the module, and the sums from the module and the library,
 	// as a user's go get would find them.
 	root = strings.TrimSpace(root)
 	for name, sources := range map[string][]string{"go.mod": {"go.mod"}, "go.sum": {"go.sum", filepath.Join(root, "go.sum")}} {
@@ -127,7 +127,7 @@ func build(t *testing.T) string {
 	return filepath.Join(dir, "program")
 }
 
-// run has the go command do something, outside any workspace.
+// run runs the go command outside any workspace.
 func run(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
