@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// imageConfig is what the image says about how it is run.
+// imageConfig is the part of the configuration of the image that a runtime uses.
 type imageConfig struct {
 	Config struct {
 		User            string
@@ -22,8 +22,8 @@ type imageConfig struct {
 }
 
 // TestImage_ServesAsNobodyAndIsHealthy builds the image from scratch and runs it as its
-// configuration says: by its user, with nothing but its files and its environment, and
-// with a network of its own. Buildah's way to run needs cgroups that a build machine may
+// configuration requires: by its user, with only its files and its environment, and with a
+// network of its own. Buildah's way to run needs cgroups that a build machine may
 // not give, so chroot does it.
 func TestImage_ServesAsNobodyAndIsHealthy(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package packaging tests what operators install: packages, units, the image, manifests.
-// It needs root, and what .ci/deps night installs.
+// Package packaging tests the packages, units, image and manifests for operators. It needs
+// root, and the programs of .ci/deps night.
 package packaging
 
 import (
@@ -51,7 +51,7 @@ func build(source, out string) error {
 	return err
 }
 
-// run runs a command, and returns what it prints. The error has its output.
+// run runs a command, and returns its output. The error has it too.
 func run(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()

@@ -63,7 +63,7 @@ func TestKubernetes_TheManifestFitsTheSchemaAndItself(t *testing.T) {
 	}
 	c := pod.Containers[0]
 	if !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == service.Spec.Ports[0].TargetPort.StrVal }) {
-		t.Errorf("%+v leads to none of %+v", service.Spec.Ports, c.Ports)
+		t.Errorf("%+v does not lead to %+v", service.Spec.Ports, c.Ports)
 	}
 	s := c.SecurityContext
 	if !*pod.SecurityContext.RunAsNonRoot || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || s.Capabilities.Drop[0] != "ALL" {

@@ -33,8 +33,8 @@ func TestOperators_EveryCommandForSystemdDoesWhatItShows(t *testing.T) {
 	s.check(t, booted(t, "dpkg -i leasehold_0.1.0_linux_amd64.deb >/dev/null 2>&1\n"+s.script))
 }
 
-// session is what docs/operators.md shows of a terminal: what follows "$ " is typed, the
-// rest is expected, and "…" stands for anything.
+// session is the terminal of docs/operators.md: commands after "$ ", and the expected
+// output, in which "…" is any text.
 type session struct {
 	script         string
 	commands, want []string

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// installed is what every package brings, checked inside a host.
+// installed checks the contents of every package inside a host.
 const installed = `
 leasehold version | grep -q 'leasehold v0.1.0 '
 test "$(leasehold run --store file:/tmp/locks demo -- echo inside)" = inside
@@ -136,7 +136,7 @@ echo all done
 	}
 }
 
-// maxBinary is what a stripped binary may have, 20 MB. It has 19.9; a package that looks up
+// maxBinary is the greatest size of a stripped binary, 20 MB. It has 19.9; a package that looks up
 // methods by name, such as text/template, would bring it to 30.
 const maxBinary = 20_000_000
 
@@ -151,7 +151,7 @@ func TestRelease_TheBinaryIsSmallEnough(t *testing.T) {
 	t.Logf("%d bytes", info.Size())
 }
 
-// What is built for a machine that is not here is not run; the packages of this one are.
+// Packages for another architecture are not run.
 func TestRelease_TheOtherArchitectureHasTheSameForItsMachines(t *testing.T) {
 	t.Parallel()
 	var files [2]string
