@@ -10,7 +10,7 @@ import (
 
 // nodeLease is this process's state of a lease at one node. One acquire or release is under
 // way there at a time, so that they arrive in the order in which they were sent. At most
-// one release and one undo follow it. The lease's mu guards all fields.
+// one release and one undo follow it. The lease's mu guards all fields but the first two.
 type nodeLease struct {
 	lease *lease
 	node  *node
@@ -139,9 +139,9 @@ func (n *nodeLease) sendAcquire(ctx context.Context, req driver.Request) (driver
 	return reply, err
 }
 
-// acquireAnswered stores the answer to an acquire. It reports whether this process had asked for
-// the lease before: a node spares a lease of another process when this one undoes its
-// request.
+// acquireAnswered stores the answer to an acquire. It reports whether this process had
+// asked for the lease before: a node spares a lease of another process when this one undoes
+// its request.
 func (n *nodeLease) acquireAnswered(reply driver.Reply, err error) (mine bool) {
 	mine = n.unanswered || n.state == unknown || n.state == granted
 	n.unanswered = n.unanswered || reply.InFlight // a node that is a service may have an earlier try on its way
