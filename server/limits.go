@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/session"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
@@ -240,7 +240,7 @@ type timeouts struct {
 // the client goes, since a call of the store is not cancelled for that.
 func (t *timeouts) begin(ctx context.Context, now time.Time) context.Context {
 	if t.punctual {
-		return session.WithDeadline(context.WithoutCancel(ctx), now.Add(t.each))
+		return timing.Untimed(context.WithoutCancel(ctx), now.Add(t.each))
 	}
 	return bound{t.shared(now), ctx}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // punctuality describes how a driver limits the time of its calls.
@@ -35,22 +36,7 @@ func (s *Session) bound(ctx context.Context, d time.Duration) (context.Context, 
 	if !p.told {
 		return context.WithDeadline(ctx, deadline)
 	}
-	return WithDeadline(ctx, deadline), nothing
+	return timing.Untimed(ctx, deadline), nothing
 }
 
 func nothing() {}
-
-// WithDeadline returns a context with a Deadline but without a timer, for a driver that observes
-// the Deadline.
-func WithDeadline(ctx context.Context, deadline time.Time) context.Context {
-	return &punctual{ctx, deadline}
-}
-
-// punctual is a context with a Deadline but without a timer.
-type punctual struct {
-	context.Context
-	deadline time.Time
-}
-
-// Deadline implements [context.Context].
-func (p *punctual) Deadline() (time.Time, bool) { return p.deadline, true }
