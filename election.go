@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/check"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // MaxValue is the length of the longest value that a leader can publish, in
@@ -218,9 +219,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			if err == nil {
 				last, yielded = now, true
 			}
-			select {
-			case <-time.After(observeEvery):
-			case <-ctx.Done():
+			if !timing.Sleep(ctx, observeEvery) {
 				return
 			}
 		}

@@ -96,7 +96,7 @@ func directions() []direction {
 		},
 		{
 			pkg:     core + "/roomdriver",
-			reaches: []string{core, module + "/internal/check", module + "/internal/room", module + "/internal/hints"},
+			reaches: []string{core, module + "/internal/check", module + "/internal/room", module + "/internal/hints", module + "/internal/timing"},
 			why:     "a store over a table depends only on its table",
 		},
 		{

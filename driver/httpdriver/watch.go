@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -86,11 +87,8 @@ func (s *subscription) run(ctx context.Context) {
 		if time.Since(began) > maxPause {
 			pause = minPause
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-			pause = min(2*pause, maxPause)
-		}
+		timing.Sleep(ctx, pause)
+		pause = min(2*pause, maxPause)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Pauses of an ear.
@@ -64,10 +65,7 @@ func (e *ear) run(ctx context.Context) {
 		if e.hears.Swap(false) {
 			pause = soon
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		timing.Sleep(ctx, pause)
 	}
 }
 

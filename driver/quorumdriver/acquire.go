@@ -129,7 +129,7 @@ func (s *Driver) acquire(ctx context.Context, l *lease, req driver.Request) (dri
 		if !t.split() {
 			return reply, nil
 		}
-		if pause := spread(splitPause << attempt); attempt == maxSplits || !sleep(ctx, pause) {
+		if pause := spread(splitPause << attempt); attempt == maxSplits || !timing.Sleep(ctx, pause) {
 			reply.RetryAfter = 4 * pause
 			return reply, nil
 		}
@@ -195,16 +195,4 @@ func (s *Driver) visitFor(caller string) string {
 		return s.visit
 	}
 	return caller + "/" + s.visit
-}
-
-// sleep reports whether it slept for d; false means that ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

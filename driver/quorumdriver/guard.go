@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // markCheck finds nodes that lost their data. One check runs at a time, with a pause
@@ -75,7 +76,7 @@ func (s *Driver) ensureMarks(ctx context.Context) (fine bool) {
 			s.mark(ctx, m.unmarked, s.quarantine(), "")
 			return false
 		}
-		if !sleep(ctx, spread(lookPause)) {
+		if !timing.Sleep(ctx, spread(lookPause)) {
 			return false // another process will decide
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Swapper is a table that replaces a record if it is unchanged since it was read: a
@@ -47,9 +48,7 @@ func (t swapTable) Update(ctx context.Context, key string, f func(record []byte,
 		if ok, err := t.Swap(ctx, key, version, next); ok || err != nil {
 			return err
 		}
-		select {
-		case <-time.After(rand.N(pause) + pause/2):
-		case <-ctx.Done():
+		if !timing.Sleep(ctx, rand.N(pause)+pause/2) {
 			return fmt.Errorf("%w: the record was replaced again and again: %w", driver.ErrUnavailable, ctx.Err())
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Examine examines a store for leases of ttl. It takes a lock with a random name, and gives it
@@ -163,9 +164,7 @@ func (e *examination) address(ctx context.Context, sub driver.Subscription) stri
 	ctx, cancel := context.WithTimeout(ctx, subscribed)
 	defer cancel()
 	for sub.Address() == "" {
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
+		if !timing.Sleep(ctx, 10*time.Millisecond) {
 			return ""
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/doctor"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // allSlots is cluster_slots_ok of a cluster that serves every slot.
@@ -137,10 +138,7 @@ func (c *checkup) agreed(ctx context.Context, addrs []string, primary string) {
 	var named map[string]string
 	for try := range 2 {
 		if try > 0 {
-			select {
-			case <-time.After(failingOver):
-			case <-ctx.Done():
-			}
+			timing.Sleep(ctx, failingOver)
 		}
 		if named = c.named(ctx, addrs, primary); len(named) <= 1 {
 			return

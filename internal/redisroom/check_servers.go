@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/doctor"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // visits is how many connections check that all lead to one server.
@@ -111,9 +112,7 @@ func (c *checkup) replication(ctx context.Context, node string, info map[string]
 // may have begun to hang.
 func (c *checkup) listenTo(ctx context.Context, node string, connected int) (heard int) {
 	for _, pause := range []time.Duration{firstLook, secondLook} {
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if !timing.Sleep(ctx, pause) {
 			return heard
 		}
 		text, err := c.ask(ctx, node, "INFO", "replication")

@@ -37,12 +37,10 @@ func isMigrating(err error) bool {
 func (s *Store) settle(ctx context.Context, err error, request func() error) error {
 	end := s.end(ctx, 0)
 	for pause := minSettle; isMigrating(err) && time.Until(end) > pause; pause = min(2*pause, maxSettle) {
-		select {
-		case <-time.After(pause):
-			err = request()
-		case <-ctx.Done():
+		if !timing.Sleep(ctx, pause) {
 			return err
 		}
+		err = request()
 	}
 	return err
 }

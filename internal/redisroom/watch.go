@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Bounds of the pause before a lost subscription is tried again. Without a subscription,
@@ -109,10 +110,7 @@ func (s *subscription) run(ctx context.Context, client Client, f func(driver.Hin
 		if errors.Is(classify(err), driver.ErrPermanent) {
 			most = maxRefused
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-			pause = min(2*pause, most)
-		}
+		timing.Sleep(ctx, pause)
+		pause = min(2*pause, most)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/oneline"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
@@ -30,14 +31,8 @@ type Operation struct {
 // Simulate returns an operation that only waits for d.
 func Simulate(d time.Duration) Operation {
 	return Operation{Length: d, Do: func(ctx context.Context, _ *leasehold.Lease) error {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+		timing.Sleep(ctx, d)
+		return context.Cause(ctx)
 	}}
 }
 

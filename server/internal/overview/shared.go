@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Bounds of the requests to the store of all pages together.
@@ -47,9 +48,7 @@ func (p *pace) wait(ctx context.Context) bool {
 	if earliest := now.Add(-burst * each); due.Before(earliest) {
 		due = earliest
 	}
-	select {
-	case <-time.After(due.Sub(now)):
-	case <-ctx.Done():
+	if !timing.Sleep(ctx, due.Sub(now)) {
 		return false
 	}
 	p.next = due.Add(each)

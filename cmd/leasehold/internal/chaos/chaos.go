@@ -20,6 +20,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Plan describes the behaviour of the contenders of a crowd.
@@ -105,7 +106,7 @@ func (c *Crowd) Run(ctx context.Context) {
 	for i := range c.Plan.Contenders {
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(c.Seed, uint64(i)))
-			for n := 0; pause(ctx, c.rest(rnd)); n++ {
+			for n := 0; timing.Sleep(ctx, c.rest(rnd)); n++ {
 				c.attempt(ctx, rnd, fmt.Sprintf("%s.%d.%d", c.Proc, i, n))
 			}
 		})
@@ -124,18 +125,6 @@ func (c *Crowd) rest(rnd *rand.Rand) time.Duration {
 // exponential returns a random time with the given mean, as between independent events.
 func exponential(rnd *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(rnd.ExpFloat64() * float64(mean))
-}
-
-// pause reports whether it slept for d; false means that ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // attempt is one call of Lock or TryLock, with its outcome.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Faults describes faults of requests between a client and its driver. They need no
@@ -95,11 +96,11 @@ func (f *faulty) suffer(ctx context.Context, what fault, do func(context.Context
 		_, _ = do(ctx)
 		return driver.Reply{}, errLost
 	case "request late":
-		pause(ctx, what.late)
+		timing.Sleep(ctx, what.late)
 		return do(ctx)
 	case "reply late":
 		reply, err := do(ctx)
-		if !pause(ctx, what.late) {
+		if !timing.Sleep(ctx, what.late) {
 			return driver.Reply{}, fmt.Errorf("%w: %w", errLost, ctx.Err())
 		}
 		return reply, err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Game is a store, the clients that contend in it, and the faults of both.
@@ -143,7 +144,7 @@ func (p *play) run(ctx context.Context) error {
 
 // report logs the progress of the game every minute.
 func (p *play) report(ctx context.Context) {
-	for pause(ctx, time.Minute) {
+	for timing.Sleep(ctx, time.Minute) {
 		p.Log("%s: %v of %v", p.Label, time.Since(p.started).Round(time.Second), p.Lasting)
 	}
 }
@@ -189,10 +190,10 @@ const (
 
 // weather waits for the next fault, and reports whether there is one.
 func (p *play) weather(ctx context.Context, rnd *rand.Rand) bool {
-	if age := time.Since(p.started) % period; age > storm && !pause(ctx, period-age) {
+	if age := time.Since(p.started) % period; age > storm && !timing.Sleep(ctx, period-age) {
 		return false
 	}
-	return pause(ctx, exponential(rnd, p.Calm))
+	return timing.Sleep(ctx, exponential(rnd, p.Calm))
 }
 
 // farewell bounds the time in which a process must end. It cancels its waits and
@@ -232,7 +233,7 @@ func (p *play) harass(ctx context.Context, rnd *rand.Rand) {
 		case 0:
 			// The pause may be shorter or longer than a lease.
 			_ = proc.cmd.Process.Signal(syscall.SIGSTOP)
-			pause(ctx, time.Duration(rnd.Int64N(int64(2*p.Plan.TTL))))
+			timing.Sleep(ctx, time.Duration(rnd.Int64N(int64(2*p.Plan.TTL))))
 			_ = proc.cmd.Process.Signal(syscall.SIGCONT)
 		case 1:
 			note = "kill a client"
@@ -301,7 +302,7 @@ func (p *play) look(ctx context.Context) error {
 	note := ""
 	for end := time.Now().Add(lifetime); time.Now().Before(end); {
 		note = remains(ctx, store, p.Plan.Prefix)
-		if note == "" || !pause(ctx, 200*time.Millisecond) {
+		if note == "" || !timing.Sleep(ctx, 200*time.Millisecond) {
 			break
 		}
 	}

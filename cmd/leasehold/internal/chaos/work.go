@@ -12,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // Order has the parameters of a process. They are the first line of its input. The process
@@ -114,7 +115,7 @@ const (
 
 // feel records when the process stood still, until ctx ends.
 func feel(ctx context.Context, proc string, sink history.Sink) {
-	for last := history.Now(); pause(ctx, beat); {
+	for last := history.Now(); timing.Sleep(ctx, beat); {
 		now := history.Now()
 		if now-last > int64(beat+tooLate) {
 			sink.Add(history.Record{At: now, Since: last, Proc: proc, What: history.Fault, Note: "stall"})
