@@ -127,10 +127,8 @@ func WithStoreTimeout(d time.Duration) Option {
 // 1 to 1 000 000.
 func WithMaxWaiters(perClient, perKey int) Option {
 	return func(c *config) error {
-		return cmp.Or(
-			bounded("maximum of waiters", perClient, 1, 1_000_000, func(c *config) { c.perClient = perClient })(c),
-			bounded("maximum of waiters", perKey, 1, 1_000_000, func(c *config) { c.perKey = perKey })(c),
-		)
+		c.perClient, c.perKey = perClient, perKey
+		return cmp.Or(check.Range("maximum of waiters per client", perClient, 1, 1_000_000), check.Range("maximum of waiters per lock", perKey, 1, 1_000_000))
 	}
 }
 
@@ -210,10 +208,7 @@ func given(name string, is bool, set func(*config)) Option {
 // bounded sets a value between two bounds.
 func bounded[T cmp.Ordered](name string, v, low, high T, set func(*config)) Option {
 	return func(c *config) error {
-		if v < low || v > high {
-			return fmt.Errorf("%s %v is not between %v and %v: %w", name, v, low, high, driver.ErrInvalid)
-		}
 		set(c)
-		return nil
+		return check.Range(name, v, low, high)
 	}
 }

@@ -95,7 +95,7 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 		"a defect":              {answers(500, ""), nil},
 		"a page":                {answers(200, "<html>hello</html>"), nil},
 		"a state of the future": {answers(200, `{"state":"floating"}`), nil},
-		"a foreign conflict":   {answers(409, `{"title":"x","type":"about:blank"}`), nil},
+		"a foreign conflict":    {answers(409, `{"title":"x","type":"about:blank"}`), nil},
 		"cut off":               {cut.URL, nil},
 	} {
 		d := open(t, c.url)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
@@ -111,10 +112,7 @@ func WithToken(token string) Option {
 // WithTimeout bounds one request: 10 ms to 5 min, 10 s by default.
 func WithTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
-		if d < MinTimeout || d > MaxTimeout {
-			return fmt.Errorf("timeout %v is not between %v and %v: %w", d, MinTimeout, MaxTimeout, driver.ErrInvalid)
-		}
 		cfg.timeout = d
-		return nil
+		return check.Range("timeout", d, MinTimeout, MaxTimeout)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // nodeLease is this process's state of a lease at one node. One acquire or release is under
@@ -309,7 +310,7 @@ func (n *nodeLease) sendRelease(ctx context.Context, ref driver.Ref, undo bool) 
 	}
 	if lag > 0 {
 		half, cancel := context.WithTimeout(ctx, l.s.timeout/2)
-		n.node.Renew(half, []driver.Ref{{Key: ref.Key, ID: ref.ID, TTL: shortest, Token: lag}}, func(int, driver.Reply, error) {})
+		n.node.Renew(half, []driver.Ref{{Key: ref.Key, ID: ref.ID, TTL: check.MinTTL, Token: lag}}, func(int, driver.Reply, error) {})
 		cancel()
 	}
 	reply, err = n.node.Release(ctx, ref)

@@ -1,11 +1,13 @@
 package quorumdriver
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -33,12 +35,6 @@ const (
 
 	MinTimeout = 10 * time.Millisecond
 	MaxTimeout = time.Minute
-)
-
-// longest bounds durations that have no better bound, shortest is the least TTL.
-const (
-	longest  = 24 * time.Hour
-	shortest = 10 * time.Millisecond
 )
 
 func defaults() config {
@@ -78,17 +74,19 @@ func WithMaxTTL(d time.Duration) Option { return func(c *config) { c.maxTTL = d 
 func WithMaxSkew(d time.Duration) Option { return func(c *config) { c.maxSkew = d } }
 
 func (c *config) check(nodes int) error {
-	switch {
-	case nodes < 1 || nodes > MaxNodes:
-		return fmt.Errorf("%d nodes: want 1 to %d: %w", nodes, MaxNodes, driver.ErrInvalid)
-	case c.timeout < MinTimeout || c.timeout > MaxTimeout:
-		return fmt.Errorf("timeout %v: want %v to %v: %w", c.timeout, MinTimeout, MaxTimeout, driver.ErrInvalid)
-	case c.maxTTL < shortest || c.maxTTL > longest:
-		return fmt.Errorf("longest TTL %v: want 10ms to %v: %w", c.maxTTL, longest, driver.ErrInvalid)
-	case c.maxSkew < 0 || c.maxSkew > longest:
-		return fmt.Errorf("clock skew %v: want 0 to %v: %w", c.maxSkew, longest, driver.ErrInvalid)
-	case c.names != nil && len(c.names) != nodes:
-		return fmt.Errorf("%d names for %d nodes: %w", len(c.names), nodes, driver.ErrInvalid)
+	if nodes < 1 || nodes > MaxNodes {
+		return check.Errorf("%d nodes: want 1 to %d", nodes, MaxNodes)
+	}
+	err := cmp.Or(
+		check.Range("timeout", c.timeout, MinTimeout, MaxTimeout),
+		check.Range("longest TTL", c.maxTTL, check.MinTTL, check.MaxTTL),
+		check.Range("clock skew", c.maxSkew, 0, check.MaxTTL),
+	)
+	if err == nil && c.names != nil && len(c.names) != nodes {
+		err = check.Errorf("%d names for %d nodes", len(c.names), nodes)
+	}
+	if err != nil {
+		return err
 	}
 	for i, name := range c.names {
 		switch other := slices.Index(c.names[:i], name); {
