@@ -42,11 +42,7 @@ func TestServer_H5_ABodyIsReadByItselfWhateverCameBefore(t *testing.T) {
 // a server does that has read it.
 func TestServer_H5_ALargeBodyIsRefusedAlsoWhereItHasArrived(t *testing.T) {
 	const most = 1 << 10
-	s, err := server.New(memdriver.New(), server.WithMaxBody(most))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := open(t, memdriver.New(), server.WithMaxBody(most))
 	for size, want := range map[int]int{most: http.StatusCreated, most + 1: http.StatusRequestEntityTooLarge} {
 		r := httptest.NewRequest(http.MethodPost, "/v1/locks/k", nil)
 		body := new(arrived)

@@ -73,11 +73,7 @@ type schema struct {
 // documentOf returns the document of a service with a page, and the service's routes.
 func documentOf(t *testing.T, mode server.PageMode) (doc document, routes []server.Route) {
 	t.Helper()
-	s, err := server.New(memdriver.New(), server.WithPage(mode))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := open(t, memdriver.New(), server.WithPage(mode))
 	if err := json.Unmarshal(s.OpenAPI(), &doc); err != nil {
 		t.Fatal(err)
 	}

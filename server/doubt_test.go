@@ -39,10 +39,7 @@ func (d *doubtful) Acquire(ctx context.Context, req driver.Request) (driver.Repl
 func TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, then := range []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrMismatch, driver.ErrClosed, errors.ErrUnsupported} {
-			s, err := server.New(&doubtful{Driver: memdriver.New(), then: then})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := open(t, &doubtful{Driver: memdriver.New(), then: then})
 			w := httptest.NewRecorder()
 			s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/locks/k", nil))
 			if w.Code != http.StatusGatewayTimeout || !strings.Contains(w.Body.String(), server.Unknown.Type()) {

@@ -10,14 +10,6 @@ func WithSlowness(header, body time.Duration) Option {
 	}
 }
 
-// WithWriteTimeout sets how long a client may take to read.
-func WithWriteTimeout(d time.Duration) Option {
-	return func(c *config) error {
-		c.writeTimeout = d
-		return nil
-	}
-}
-
 // WithConfirmWithin sets how long after an answer its connection may be reset for the
 // lease to be given back.
 func WithConfirmWithin(d time.Duration) Option {

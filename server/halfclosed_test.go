@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/server"
 )
 
 // lag delays each answer of a store by a second.
@@ -95,10 +94,7 @@ func (l conns) halfClosed(t *testing.T, gone bool, method, path, body string) in
 func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		s, err := server.New(&hooked{store, lag})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := open(t, &hooked{store, lag})
 		l := make(conns)
 		go func() { _ = s.Serve(l, nil) }()
 		for _, step := range []struct {
@@ -125,19 +121,13 @@ func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 			}
 		}
 		close(l)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
 func TestHalfClosed_AGrantThatReachesNobodyIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		s, err := server.New(&hooked{store, lag})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := open(t, &hooked{store, lag})
 		l := make(conns)
 		go func() { _ = s.Serve(l, nil) }()
 		granted := make(chan bool, 1)
@@ -154,8 +144,5 @@ func TestHalfClosed_AGrantThatReachesNobodyIsGivenBack(t *testing.T) {
 			t.Errorf("%+v, %v", snap, err)
 		}
 		close(l)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }

@@ -25,11 +25,7 @@ func askedAs(t *testing.T, s *server.Server, local net.Addr, rt *server.Route, h
 var tcp = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}
 
 func TestStatus_ANameThatWasReboundIsRefused(t *testing.T) {
-	s, err := server.New(memdriver.New(), server.WithPage(server.PageFull))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := open(t, memdriver.New(), server.WithPage(server.PageFull))
 	for _, rt := range s.Routes() {
 		w := askedAs(t, s, tcp, &rt, "evil.example:8080")
 		refused(t, rt.Operation, w.Code, w.Body.String(), server.Forbidden)
@@ -70,10 +66,7 @@ func TestHost_IsComparedWithoutAuthentication(t *testing.T) {
 		{"LOCKS.:8080", tcp, []server.Option{server.WithAllowedHosts("locks:80")}, allowed},
 		{"a.locks", tcp, []server.Option{server.WithAllowedHosts("locks")}, denied},
 	} {
-		s, err := server.New(memdriver.New(), row.opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := open(t, memdriver.New(), row.opts...)
 		w := askedAs(t, s, row.local, &server.Route{Method: "GET", Path: "/livez"}, row.host)
 		if w.Code != row.status {
 			t.Errorf("%q by %v: %d %s, want %d", row.host, row.local, w.Code, w.Body, row.status)

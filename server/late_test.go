@@ -148,11 +148,7 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 // The end of the connection follows the request, and is not read yet.
 func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 	store, gone := &stalled{Driver: memdriver.New()}, make(chan string, 1)
-	s, err := server.New(store, ends(gone))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := open(t, store, ends(gone))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -45,16 +45,10 @@ func TestConnection_HR_E1_WhoDoesNotReadIsCutOff(t *testing.T) {
 }
 
 func TestDrain_HR_E2_AStreamThatFollowsALockEndsAtOnce(t *testing.T) {
-	s, err := server.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, memdriver.New())
+	l, base := network.listen()
 	go func() { _ = s.Serve(l, nil) }()
-	res, err := http.Get("http://" + l.Addr().String() + "/v1/events?name=k") //nolint:noctx // it ends with the service
+	res, err := http.Get(base + "/v1/events?name=k") //nolint:noctx // it ends with the service
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,11 +75,7 @@ func withTLS(t *testing.T) *tls.Config {
 }
 
 func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {
-	s, err := server.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := open(t, memdriver.New())
 	open := withTLS(t)
 	closed := open.Clone()
 	closed.ClientAuth = tls.RequireAnyClientCert
@@ -154,17 +144,10 @@ func (s *safe) String() string {
 
 func TestReady_HR_G7_TellsThatNoMoreConnectionsAreAccepted(t *testing.T) {
 	var logged safe
-	s, err := server.New(memdriver.New(), server.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, memdriver.New(), server.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+	l, base := network.listen()
 	go func() { _ = s.Serve(&scarce{Listener: l}, nil) }()
-	status, text := ask(t, "GET", "http://"+l.Addr().String()+"/readyz", "")
+	status, text := ask(t, "GET", base+"/readyz", "")
 	refused(t, "no descriptor left", status, text, server.Overloaded)
 	if text := logged.String(); !strings.Contains(text, "connections are not accepted") || !strings.Contains(text, "too many open files") {
 		t.Errorf("logged %q", text)
@@ -173,12 +156,8 @@ func TestReady_HR_G7_TellsThatNoMoreConnectionsAreAccepted(t *testing.T) {
 
 func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 	const most = 3
-	s, err := server.New(memdriver.New(), server.WithMaxConnections(most), server.WithPage(server.PageFull),
+	s := open(t, memdriver.New(), server.WithMaxConnections(most), server.WithPage(server.PageFull),
 		server.WithSlowness(time.Hour, time.Hour)) // the connections stay open without requests
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -290,10 +269,7 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 		config           *tls.Config
 	}{{"HTTP/1.1", "http", nil}, {"HTTP/1.1", "https", secured}, {"HTTP/2.0", "https", secured}} {
 		t.Run(c.protocol+" "+c.scheme, func(t *testing.T) {
-			s, err := server.New(memdriver.New())
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := open(t, memdriver.New())
 			plain, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
@@ -365,10 +341,7 @@ func TestDrain_H7_ASilentConnectionIsWaitedForShortly(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := server.New(memdriver.New())
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := open(t, memdriver.New())
 				l := pipenet.Listen()
 				go func() { _ = s.Serve(l, nil) }()
 				if c.ends != nil {

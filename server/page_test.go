@@ -27,11 +27,7 @@ func overviews(s *server.Server) (all []*server.Route) {
 }
 
 func TestPage_IsNotServedUnlessAskedFor(t *testing.T) {
-	s, err := server.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := open(t, memdriver.New())
 	h := httptest.NewServer(s) // the answers are compared with the document of a service with a page
 	defer h.Close()
 	base := h.URL

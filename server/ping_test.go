@@ -12,7 +12,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
-	"github.com/leasehold-go/leasehold/server"
 )
 
 // A client counts as gone if its HTTP/2 connection is silent during a wait.
@@ -20,11 +19,7 @@ func TestServe_SilentHTTP2ClientLeavesTheQueue(t *testing.T) {
 	config := withTLS(t)
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		s, err := server.New(store)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := open(t, store)
 		network := pipenet.Listen()
 		go func() { _ = s.Serve(network, config) }()
 		if _, err := store.Acquire(t.Context(), driver.Request{Key: "k", ID: "holder", TTL: time.Hour}); err != nil {

@@ -137,11 +137,7 @@ func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 40
 		store := &far{Driver: memdriver.New()}
-		s, err := server.New(store, server.WithAuditLog(new(sheet)), server.WithStoreTimeout(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := open(t, store, server.WithAuditLog(new(sheet)), server.WithStoreTimeout(time.Minute))
 		var body []string
 		for i := range leases {
 			body = append(body, fmt.Sprintf(`{"key":"k","leaseId":"l%d"}`, i))

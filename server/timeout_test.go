@@ -42,11 +42,7 @@ func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, n = 5 * time.Second, 40
 		store := hush{asked: make(chan asked, n)}
-		s, err := server.New(store, server.WithStoreTimeout(timeout))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := open(t, store, server.WithStoreTimeout(timeout))
 		for i := range n {
 			go func() {
 				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), traceKey{}, i))
@@ -98,11 +94,7 @@ func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second
 		store := dutiful{hush{asked: make(chan asked, 9)}, make(chan time.Time, 9)}
-		s, err := server.New(store, server.WithStoreTimeout(timeout))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := open(t, store, server.WithStoreTimeout(timeout))
 		begin := time.Now()
 		w := httptest.NewRecorder()
 		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/locks/k", nil))
@@ -131,11 +123,7 @@ func TestServer_AsksTheStoreForTheWholeTimeoutHoweverLateItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second
 		store := hush{asked: make(chan asked, 1)}
-		s, err := server.New(store, server.WithStoreTimeout(timeout), server.WithAuthenticator(slow(2*timeout)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
+		s := open(t, store, server.WithStoreTimeout(timeout), server.WithAuthenticator(slow(2*timeout)))
 		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "/v1/locks/k/leases/x", nil))
 		if got := <-store.asked; got.took != timeout {
 			t.Errorf("asked for %v, want %v", got.took, timeout)

@@ -43,16 +43,11 @@ func listenInMemory(t *testing.T, store driver.Driver, opts ...server.Option) st
 
 func listenAt(t *testing.T, l net.Listener, store driver.Driver, opts ...server.Option) {
 	t.Helper()
-	s, err := server.New(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, store, opts...)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l, nil) }()
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		_ = s.Close()
 		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
@@ -300,11 +295,7 @@ func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(test *testing.T) {
 // TestLook_OfAClientThatHasGoneIsNotAnswered: the state of the store is unknown then, and a proxy
 // or a log would record an answer that is not documented.
 func TestLook_OfAClientThatHasGoneIsNotAnswered(t *testing.T) {
-	s, err := server.New(&hooked{memdriver.New(), mute("inspect", "glance", "list")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := open(t, &hooked{memdriver.New(), mute("inspect", "glance", "list")})
 	for _, path := range []string{"/v1/locks/k", "/v1/locks/k?waiters=false", "/v1/locks"} {
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(20*time.Millisecond, leave)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -44,14 +43,8 @@ type grant struct {
 
 func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
 	store := memdriver.New()
-	first, err := server.New(store.Join())
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := open(t, store.Join())
+	l, base := network.listen()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -59,13 +52,13 @@ func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
 	}()
 	const body = `{"leaseId":"a","ttlMs":60000}`
 	var one, two, three grant
-	answer(t, "POST", "http://"+l.Addr().String()+"/v1/locks/k", body, 201, &one)
-	answer(t, "POST", "http://"+l.Addr().String()+"/v1/locks/k", body, 200, &two)
+	answer(t, "POST", base+"/v1/locks/k", body, 201, &one)
+	answer(t, "POST", base+"/v1/locks/k", body, 200, &two)
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
 	<-done
-	url := listen(t, store.Join()) + "/v1/locks/k"
+	url := listenInMemory(t, store.Join()) + "/v1/locks/k"
 	answer(t, "POST", url, body, 200, &three)
 	if one.Again || !two.Again || !three.Again || one.Token == 0 || one.Token != two.Token || one.Token != three.Token {
 		t.Errorf("%+v, %+v, %+v", one, two, three)
@@ -331,17 +324,11 @@ func TestWait_AnUnknownOutcomeIsSaidAndARepetitionFindsTheLease(t *testing.T) {
 func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 	store := memdriver.New()
 	g := newGate()
-	s, err := server.New(store.Join(), server.WithOperation(g.operation()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, store.Join(), server.WithOperation(g.operation()))
+	l, base := network.listen()
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l, nil) }()
-	town := &town{t, store, [2]string{"http://" + l.Addr().String(), listen(t, store.Join())}}
+	town := &town{t, store, [2]string{base, listenInMemory(t, store.Join())}}
 	town.take("k", "holder")
 	keeps := town.call(0, "k", "keeps")
 	town.await("k", window, "queued", queueOf(1))

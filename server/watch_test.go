@@ -256,10 +256,7 @@ func (d *dim) Inspect(ctx context.Context, key string) (driver.Snapshot, error) 
 // answer.
 func left(t *testing.T, store driver.Driver, keys string) *server.Server {
 	t.Helper()
-	s, err := server.New(store, server.WithStoreTimeout(time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, store, server.WithStoreTimeout(time.Minute))
 	ctx, leave := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	for _, key := range keys {
