@@ -53,23 +53,21 @@ func printableLines(text string) string {
 
 // row returns a lock as a row of the table of "list".
 func row(s driver.Snapshot) []string {
-	waiting := strconv.Itoa(len(s.Waiters))
-	if len(s.Holders) == 0 {
-		state := "-"
-		if s.Closed > 0 {
-			state = "closed for " + span(s.Closed)
+	owner, held, ends := "-", "", ""
+	if s.Closed > 0 {
+		owner = "closed for " + span(s.Closed)
+	}
+	if n := len(s.Holders); n > 0 {
+		h := s.Holders[0]
+		owner, held, ends = ownerName(h.Owner, h.Foreign), "-", span(h.Remaining)
+		if !h.Since.IsZero() { // it is zero for a plain key of another library
+			held = span(age(h.Since))
 		}
-		return []string{printable(s.Key), kind(s), state, "", "", waiting}
+		if n > 1 {
+			owner += fmt.Sprintf(" and %d more", n-1)
+		}
 	}
-	h := s.Holders[0]
-	owner, held := ownerName(h.Owner, h.Foreign), "-"
-	if !h.Since.IsZero() { // it is zero for a plain key of another library
-		held = span(age(h.Since))
-	}
-	if n := len(s.Holders) - 1; n > 0 {
-		owner += fmt.Sprintf(" and %d more", n)
-	}
-	return []string{printable(s.Key), kind(s), owner, held, span(h.Remaining), waiting}
+	return []string{printable(s.Key), kind(s), owner, held, ends, strconv.Itoa(len(s.Waiters))}
 }
 
 // kind describes how a lock is held: "2 of 3" counts the places of a semaphore.
@@ -95,7 +93,11 @@ func kind(s driver.Snapshot) string {
 func show(w io.Writer, s driver.Snapshot) {
 	fmt.Fprintf(w, "%s: %s\n", printable(s.Key), headline(s))
 	for _, h := range s.Holders {
-		fmt.Fprintf(w, "  %s, %s\n", heldBy(h), whenItEnds(h))
+		ends := fmt.Sprintf("lease ends in %s unless renewed", span(h.Remaining))
+		if h.Foreign && h.Remaining <= 0 { // stores return no key that has expired
+			ends = "has no expiry and never ends by itself"
+		}
+		fmt.Fprintf(w, "  %s, %s\n", heldBy(h), ends)
 		if h.Foreign { // its value may be a secret
 			fmt.Fprintf(w, "    a plain key of another library or program: no lease id, no token\n")
 			continue
@@ -108,18 +110,6 @@ func show(w io.Writer, s driver.Snapshot) {
 		describe(w, q.Labels)
 	}
 }
-
-// whenItEnds describes the remaining time of a holder.
-func whenItEnds(h driver.Holder) string {
-	if endless(h) {
-		return "has no expiry and never ends by itself"
-	}
-	return fmt.Sprintf("lease ends in %s unless renewed", span(h.Remaining))
-}
-
-// endless reports whether a holder is a plain key without expiry: a store returns it with no
-// remaining time, and does not return keys that have expired.
-func endless(h driver.Holder) bool { return h.Foreign && h.Remaining <= 0 }
 
 // describe prints the labels of the process first, then the labels of the user.
 func describe(w io.Writer, labels map[string]string) {
