@@ -1,8 +1,6 @@
 package redisroom_test
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -13,127 +11,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
-
-// acquaint connects a driver and makes it learn the server's clock, which it does not have for
-// the first request. A library may choose the connection of a request at random, and open it only
-// then: after this many requests, it is most unlikely that a connection is still unused.
-func acquaint(t testing.TB, d driver.Driver) {
-	t.Helper()
-	for i := range 30 {
-		id := fmt.Sprint("acquaint-", i)
-		acquire(t, d, request(t.Name()+" acquaint", id), driver.Granted)
-		release(t, d, t.Name()+" acquaint", id, driver.Released)
-	}
-}
-
-// TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide: the HTTP service uses such ids.
-func TestCost_AnIdThatIsUsedOnceIsOneCommandMoreOnEachSide(t *testing.T) {
-	s := redistest.Start(t)
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL())
-		key := t.Name()
-		acquaint(t, d)
-		var id string
-		take := func(i int) {
-			id = fmt.Sprintf("%026d", i) // as long as the ids of the library
-			acquire(t, d, onceRequest(key, id), driver.Granted)
-		}
-		free := func(alone bool) {
-			ref := onceRef(key, id)
-			ref.Uncontended = alone
-			if got, err := d.Release(background, ref); err != nil || got.State != driver.Released {
-				t.Fatalf("%+v, %v", got, err)
-			}
-		}
-		for i, alone := range []bool{false, true} { // loads the scripts
-			take(i)
-			free(alone)
-		}
-		for i, alone := range []bool{false, true} {
-			got := s.Calls(t, func() { take(2 + i) })
-			if want := (map[string]int64{"evalsha": 1, "get": 1, "set": 1, "incr": 1}); !maps.Equal(got, want) {
-				t.Errorf("a free lock costs %v, want %v", got, want)
-			}
-			got = s.Calls(t, func() { free(alone) })
-			if want := (map[string]int64{"evalsha": 1, "getrange": 1, "psetex": 1, "del": 1}); !maps.Equal(got, want) {
-				t.Errorf("an unlock costs %v, want %v", got, want)
-			}
-		}
-	})
-}
-
-// onceRequest returns a request with an id that is used once, as of a caller that does not know
-// whether it repeats a request.
-func onceRequest(key, id string) driver.Request {
-	req := request(key, id)
-	req.SingleUseID = true
-	return req
-}
-
-func onceRef(key, id string) driver.Ref {
-	return driver.Ref{Key: key, ID: id, SingleUseID: true, RejectIDFor: time.Minute}
-}
-
-func TestCost_HandOverIsTwoCalls(t *testing.T) {
-	s := redistest.Start(t)
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL())
-		e := listen(t, d)
-		for _, once := range []bool{false, true} {
-			costOfHandOver(t, s, d, e, once)
-		}
-	})
-}
-
-func costOfHandOver(t *testing.T, s *redistest.Server, d store, e *ears, once bool) {
-	t.Helper()
-	key := fmt.Sprint(t.Name(), once)
-	leave := func(id string) {
-		ref := driver.Ref{Key: key, ID: id}
-		if once {
-			ref = onceRef(key, id)
-		}
-		if got, err := d.Release(background, ref); err != nil || got.State != driver.Released {
-			t.Fatalf("%+v, %v", got, err)
-		}
-	}
-	const n = 20
-	acquire(t, d, request(key, "w0"), driver.Granted)
-	for i := 1; i <= n; i++ {
-		req := waiting(key, fmt.Sprint("w", i), e.Address())
-		req.SingleUseID = once
-		acquire(t, d, req, driver.Queued)
-	}
-	renew(t, d, lease(key, "w0"), driver.Granted)
-	got := s.Calls(t, func() {
-		for i := range n {
-			leave(fmt.Sprint("w", i))
-			next := fmt.Sprint("w", i+1)
-			e.hear(t, driver.HintGranted, next)
-			renew(t, d, lease(key, next), driver.Granted)
-		}
-	})
-	// The release wakes the next holder, whose confirmation is sent while it already works. Every
-	// other command runs inside these.
-	if got["evalsha"] != 2*n {
-		t.Errorf("%d hand-overs cost %d calls, want %d", n, got["evalsha"], 2*n)
-	}
-	// One for the grant, and one for the new place of the next waiter.
-	if got["publish"] > 2*n {
-		t.Errorf("%d hand-overs cost %d messages, want %d at most", n, got["publish"], 2*n)
-	}
-	most := int64(24 * n)
-	if once {
-		most += n // the id is remembered
-	}
-	var all int64
-	for _, calls := range got {
-		all += calls
-	}
-	if inside := all - got["evalsha"]; inside > most {
-		t.Errorf("%d hand-overs run %d commands, want %d at most: %v", n, inside, most, got)
-	}
-}
 
 // TestCost_ScriptsAgainstTheCommandsInThem compares the server's time for a free lock and its
 // release with the time of the two smallest scripts that run the same four commands. The cost of

@@ -26,7 +26,6 @@ var (
 	mutantPart   = flag.Float64("microscope.mutants", 0, "the part of the changes of the scripts to try through the microscope")
 	mutantFor    = flag.Duration("microscope.mutants.for", 0, "begin no other change after so long")
 	mutantOnly   = flag.String("microscope.mutants.only", "", "try those only whose names contain this")
-	mutantQuick  = flag.Int("microscope.mutants.quick", 0, "make at most so many tries of each kind for a change, and explore nothing with it")
 	mutantReport = flag.String("microscope.mutants.report", "", "a file to which results are appended, and whose changes are not tried again")
 )
 
@@ -143,7 +142,7 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 	return all
 }
 
-// undecided is the outcome of a change that was tried quickly.
+// undecided is the outcome of a change whose time limit passed.
 const undecided = "UNDECIDED"
 
 // trial is one try of an exploration.
@@ -257,8 +256,8 @@ func (e *explorations) places(t *testing.T, text string, watched []string) [][][
 	return places
 }
 
-// patience is the time limit of a change.
-const patience = 2 * time.Minute
+// timeLimit is the time limit of a change.
+const timeLimit = 2 * time.Minute
 
 // judgeInTime is judge with a time limit. A pattern can keep the interpreter busy for ever, and
 // cannot be interrupted: its goroutine is left alone.
@@ -268,8 +267,8 @@ func (e *explorations) judgeInTime(n int) string {
 	select {
 	case outcome := <-done:
 		return outcome
-	case <-time.After(patience):
-		return undecided + " after " + patience.String()
+	case <-time.After(timeLimit):
+		return undecided + " after " + timeLimit.String()
 	}
 }
 
@@ -278,7 +277,7 @@ func (e *explorations) judge(n int) string {
 	l := e.changed(n)
 	defer func() { l.server.Close() }()
 	differs := make(map[int]bool) // the worlds
-	shows, made := 0, make(map[string]int)
+	shows := 0
 	for _, tr := range e.trials {
 		if !tr.noted(n) {
 			continue
@@ -286,9 +285,6 @@ func (e *explorations) judge(n int) string {
 		shows++
 		if tr.what == "begin" {
 			differs[tr.world] = true
-			continue
-		}
-		if made[tr.what]++; *mutantQuick > 0 && made[tr.what] > *mutantQuick {
 			continue
 		}
 		other, err := l.repeat(tr)
@@ -302,9 +298,6 @@ func (e *explorations) judge(n int) string {
 	}
 	if shows == 0 {
 		return "SURVIVED without a try in which it would show"
-	}
-	if *mutantQuick > 0 {
-		return fmt.Sprintf("%s %d tries", undecided, shows)
 	}
 	for i, w := range e.worlds {
 		if !differs[i] {
