@@ -112,9 +112,9 @@ func (s *Store) least(server *serverClock, now time.Time, ttl time.Duration, cha
 	return server.least(now, ttl, changes)
 }
 
-// doubt forgets the server's clock after an error that may come from another server, or
+// forgetClock forgets the server's clock after an error that may come from another server, or
 // from another role of the same one.
-func (s *Store) doubt(err error) {
+func (s *Store) forgetClock(err error) {
 	switch err = classify(err); {
 	case err == nil, s.main.Cluster():
 	case errors.Is(err, driver.ErrInvalid), errors.Is(err, driver.ErrMismatch), errors.Is(err, driver.ErrAmnesia):

@@ -587,7 +587,7 @@ func sameHints(heard []microscope.Message, wakes []room.Wake) error {
 		if !ok {
 			return fmt.Errorf("the hint %q says nothing", m.Text)
 		}
-		if m.Channel == everybody(lensPrefix) {
+		if m.Channel == broadcastChannel(lensPrefix) {
 			m.Channel = room.Everybody
 		}
 		got[m.Channel] = append(got[m.Channel], hint)

@@ -32,10 +32,10 @@ func isMigrating(err error) bool {
 	return errors.As(err, &reply) && strings.HasPrefix(string(reply), "TRYAGAIN")
 }
 
-// settle repeats a request that failed with err while its slot moves, for at most the
+// retryWhileMoving repeats a request that failed with err while its slot moves, for at most the
 // timeout of a request.
-func (s *Store) settle(ctx context.Context, err error, request func() error) error {
-	end := s.end(ctx, 0)
+func (s *Store) retryWhileMoving(ctx context.Context, err error, request func() error) error {
+	end := s.deadline(ctx, 0)
 	for pause := minSettle; isMigrating(err) && time.Until(end) > pause; pause = min(2*pause, maxSettle) {
 		if !timing.Sleep(ctx, pause) {
 			return err
@@ -45,9 +45,9 @@ func (s *Store) settle(ctx context.Context, err error, request func() error) err
 	return err
 }
 
-// end returns when a request of several steps has to be over: at the end of ctx, and after the
+// deadline returns when a request of several steps has to be over: at the end of ctx, and after the
 // timeout at the latest, but not before least has passed.
-func (s *Store) end(ctx context.Context, least time.Duration) time.Time {
+func (s *Store) deadline(ctx context.Context, least time.Duration) time.Time {
 	now := time.Now()
 	end := now.Add(s.timeout)
 	if d, ok := ctx.Deadline(); ok && d.Before(end) {

@@ -69,8 +69,8 @@ type Store struct {
 	// clocks are the clocks of the servers.
 	clocks serverClocks
 	low    lowTokens
-	// turns bounds how many large renewals are under way.
-	turns chan struct{}
+	// renewalSlots bounds how many large renewals are under way.
+	renewalSlots chan struct{}
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -92,7 +92,7 @@ var (
 
 // New returns a store. The caller has checked the configuration.
 func New(c Config) *Store {
-	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, acks: newAcks(c.Acks), timeout: c.Timeout, turns: make(chan struct{}, maxRenewals), subs: make(map[*subscription]struct{})}
+	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, acks: newAcks(c.Acks), timeout: c.Timeout, renewalSlots: make(chan struct{}, maxRenewals), subs: make(map[*subscription]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -215,7 +215,7 @@ func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply
 	if err := checkRef(&driver.Ref{Key: key, ID: id}); err != nil {
 		return driver.Reply{}, err
 	}
-	cmd := roomCommand(s.form(breakScript), s.prefix, key, id, reason, everybody(s.prefix), brokenHint(s.prefix, key, id, reason))
+	cmd := roomCommand(s.form(breakScript), s.prefix, key, id, reason, broadcastChannel(s.prefix), brokenHint(s.prefix, key, id, reason))
 	reply, err := s.run(ctx, breakScript, cmd)
 	cmd.free()
 	if err != nil {
@@ -258,7 +258,7 @@ func (s *Store) form(sc *script) *form {
 // run runs a script's command, and repeats it while a slot moves.
 func (s *Store) run(ctx context.Context, sc *script, cmd *command) (reply any, err error) {
 	if reply, err = s.attempt(ctx, sc, cmd); isMigrating(err) {
-		err = s.settle(ctx, err, func() error {
+		err = s.retryWhileMoving(ctx, err, func() error {
 			reply, err = s.attempt(ctx, sc, cmd)
 			return err
 		})
@@ -276,13 +276,13 @@ func (s *Store) attempt(ctx context.Context, sc *script, cmd *command) (any, err
 	for err != nil && s.repeat(sc, cmd.words, err) {
 		reply, err = s.send(ctx, cmd)
 	}
-	s.doubt(err)
+	s.forgetClock(err)
 	return reply, err
 }
 
 func (s *Store) send(ctx context.Context, cmd *command) (any, error) {
 	reply, err := s.main.Do(ctx, cmd.words)
-	cmd.note(err)
+	cmd.noteError(err)
 	return reply, err
 }
 

@@ -54,8 +54,8 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 	groups := s.group(refs, valid)
 	if len(groups) > 1 && !s.main.Cluster() {
 		select {
-		case s.turns <- struct{}{}:
-			defer func() { <-s.turns }()
+		case s.renewalSlots <- struct{}{}:
+			defer func() { <-s.renewalSlots }()
 		case <-ctx.Done():
 			for _, i := range valid {
 				each(i, driver.Reply{}, notSent(ctx))
@@ -64,9 +64,9 @@ func (s *Store) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 		}
 	}
 	r := round{store: s, refs: refs, each: each}
-	groups = r.over(ctx, s.renew, groups, s.renew == s.main)
+	groups = r.runAll(ctx, s.renew, groups, s.renew == s.main)
 	if ctx.Err() == nil {
-		r.over(ctx, s.main, groups, true)
+		r.runAll(ctx, s.main, groups, true)
 		return
 	}
 	for _, g := range groups {
@@ -83,9 +83,9 @@ type round struct {
 	each  func(int, driver.Reply, error)
 }
 
-// over runs the groups, and repeats them where useful. It returns the groups that had no
+// runAll runs the groups, and repeats them where useful. It returns the groups that had no
 // connection, unless this is the last attempt.
-func (r *round) over(ctx context.Context, client Client, groups []*renewal, last bool) (unsent []*renewal) {
+func (r *round) runAll(ctx context.Context, client Client, groups []*renewal, last bool) (unsent []*renewal) {
 	for len(groups) > 0 {
 		var failed []*renewal
 		groups, failed = r.run(ctx, client, groups, last)
@@ -147,12 +147,12 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 			again = append(again, retry...)
 			return
 		}
-		r.store.doubt(a.Err)
+		r.store.forgetClock(a.Err)
 		if !last && isUnsent(a.Err) {
 			unsent = append(unsent, g)
 			return
 		}
-		others := g.told(a, func(i int, r driver.Reply, err error) {
+		others := g.deliver(a, func(i int, r driver.Reply, err error) {
 			if err == nil && r.State == driver.Granted {
 				err = s.acks.confirm(s.slot(refs[i].Key), a)
 			}
@@ -170,11 +170,11 @@ func isUnsent(err error) bool {
 	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
 }
 
-// told passes on the answer for each ref of g, and returns the refs that the script left to
+// deliver passes on the answer for each ref of g, and returns the refs that the script left to
 // another call: contended leases, or leases of a room with too many expired parties.
-func (g *renewal) told(a Answer, each func(i int, r driver.Reply, err error)) (others []int) {
+func (g *renewal) deliver(a Answer, each func(i int, r driver.Reply, err error)) (others []int) {
 	if g.script == renewUncontended && a.Err == nil {
-		return g.toldTokens(a.Reply, each)
+		return g.deliverTokens(a.Reply, each)
 	}
 	for k, i := range g.which {
 		if g.unfinished(k, a) {
@@ -187,8 +187,8 @@ func (g *renewal) told(a Answer, each func(i int, r driver.Reply, err error)) (o
 	return others
 }
 
-// toldTokens is told for a reply of lua/renew_uncontended.lua.
-func (g *renewal) toldTokens(reply any, each func(i int, r driver.Reply, err error)) (others []int) {
+// deliverTokens is deliver for a reply of lua/renew_uncontended.lua.
+func (g *renewal) deliverTokens(reply any, each func(i int, r driver.Reply, err error)) (others []int) {
 	tokens, ok := reply.(string)
 	ok = ok && strings.Count(tokens, ",") == len(g.which)-1
 	for _, i := range g.which {

@@ -26,7 +26,7 @@ func TestRenew_AnAnswerThatIsNotOneForEachLeaseIsNone(t *testing.T) {
 	} {
 		var got strings.Builder
 		g := &renewal{which: []int{0, 1, 2}, script: renewUncontended}
-		others := g.told(Answer{Reply: reply}, func(i int, r driver.Reply, err error) {
+		others := g.deliver(Answer{Reply: reply}, func(i int, r driver.Reply, err error) {
 			switch {
 			case errors.Is(err, errReply):
 				fmt.Fprintf(&got, "%d:damaged ", i)

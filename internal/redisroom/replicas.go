@@ -51,8 +51,8 @@ type acks struct {
 	mu sync.Mutex
 	// pending holds the leases with requests under way.
 	pending map[leaseOf]*pending
-	// spoiled holds grants that an undo under way may still end, and until when.
-	spoiled map[visitOf]time.Time
+	// lateUndos holds grants that an undo under way may still end, and until when.
+	lateUndos map[visitOf]time.Time
 }
 
 type leaseOf struct{ key, id string }
@@ -70,12 +70,12 @@ type visitOf struct {
 type pending struct {
 	requests int
 	reported bool
-	debt     *debt
+	debt     *unackedGrant
 	undone   bool // the undo is under way, and further requests are refused
 }
 
-// debt is a grant that the replicas did not acknowledge.
-type debt struct {
+// unackedGrant is a grant that the replicas did not acknowledge.
+type unackedGrant struct {
 	visitOf
 	ttl      time.Duration
 	cause    error
@@ -101,7 +101,7 @@ func (a *acks) begin(l leaseOf) bool {
 // end ends a request that begin has counted. reported is true if its caller gets the lease,
 // and d is its grant if that was not acknowledged. end returns a grant that the caller has to
 // undo, or nil.
-func (a *acks) end(l leaseOf, reported bool, d *debt) *debt {
+func (a *acks) end(l leaseOf, reported bool, d *unackedGrant) *unackedGrant {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p := a.pending[l]
@@ -132,7 +132,7 @@ func newAcks(want Acks) *acks {
 	if want.Replicas == 0 {
 		return &acks{}
 	}
-	return &acks{want: want, good: make([]atomic.Bool, slots), pending: make(map[leaseOf]*pending), spoiled: make(map[visitOf]time.Time)}
+	return &acks{want: want, good: make([]atomic.Bool, slots), pending: make(map[leaseOf]*pending), lateUndos: make(map[visitOf]time.Time)}
 }
 
 func (a *acks) wanted() bool { return a.want.Replicas > 0 }
@@ -222,9 +222,9 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 }
 
 // askAcked sends a request for a lease. It returns a grant that was not acknowledged as a debt.
-func (s *Store) askAcked(ctx context.Context, sc *script, req *driver.Request, slot int, least int64, how string) (driver.Reply, *debt, error) {
+func (s *Store) askAcked(ctx context.Context, sc *script, req *driver.Request, slot int, least int64, how string) (driver.Reply, *unackedGrant, error) {
 	of := visitOf{leaseOf{req.Key, req.ID}, req.Visit}
-	if s.acks.isSpoiled(of) {
+	if s.acks.mayBeUndone(of) {
 		return driver.Reply{State: driver.Gone}, nil, nil
 	}
 	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how).take())
@@ -241,7 +241,7 @@ func (s *Store) askAcked(ctx context.Context, sc *script, req *driver.Request, s
 	case reply.Replayed: // an earlier request may have reported the lease
 		return driver.Reply{}, nil, timing.Uncertain(err)
 	default:
-		return driver.Reply{}, &debt{of, req.TTL, err, withoutWait(answer.AckErr)}, nil
+		return driver.Reply{}, &unackedGrant{of, req.TTL, err, withoutWait(answer.AckErr)}, nil
 	}
 }
 
@@ -252,13 +252,13 @@ func (s *Store) watchRenewals(refs []driver.Ref, which []int, each func(int, dri
 	for _, i := range which {
 		l := leaseOf{refs[i].Key, refs[i].ID}
 		switch {
-		case s.acks.isSpoiled(visitOf{l, refs[i].Visit}), !s.acks.begin(l):
+		case s.acks.mayBeUndone(visitOf{l, refs[i].Visit}), !s.acks.begin(l):
 			each(i, driver.Reply{}, fmt.Errorf("%w: the grant is being undone", driver.ErrNotReplicated))
 		default:
 			rest = append(rest, i)
 		}
 	}
-	var undos []*debt
+	var undos []*unackedGrant
 	watched = func(i int, reply driver.Reply, err error) {
 		l := leaseOf{refs[i].Key, refs[i].ID}
 		if undo := s.acks.end(l, err == nil && reply.State == driver.Granted, nil); undo != nil {
@@ -277,7 +277,7 @@ func (s *Store) watchRenewals(refs []driver.Ref, which []int, each func(int, dri
 // runAcked is run with acknowledgement by replicas.
 func (s *Store) runAcked(ctx context.Context, sc *script, cmd []string) (answer Answer) {
 	if answer = s.attemptAcked(ctx, sc, cmd); isMigrating(answer.Err) {
-		answer.Err = s.settle(ctx, answer.Err, func() error {
+		answer.Err = s.retryWhileMoving(ctx, answer.Err, func() error {
 			answer = s.attemptAcked(ctx, sc, cmd)
 			return answer.Err
 		})
@@ -291,7 +291,7 @@ func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (ans
 	for {
 		s.main.Run(ctx, [][]string{cmd}, s.acks.want, func(_ int, a Answer) { answer = a })
 		if answer.Err == nil || !s.repeat(sc, cmd, answer.Err) {
-			s.doubt(answer.Err)
+			s.forgetClock(answer.Err)
 			return answer
 		}
 	}
@@ -302,18 +302,18 @@ func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (ans
 const leastUndo = 100 * time.Millisecond
 
 // undo releases a grant, unless another visit asked for the lease too and may have got it.
-// If the outcome of the release is unknown, the grant is spoiled: a late release would end a
-// later grant of the same visit.
-func (s *Store) undo(ctx context.Context, d *debt) error {
+// If the outcome of the release is unknown, the grant counts as undone for a while: a late
+// release would end a later grant of the same visit.
+func (s *Store) undo(ctx context.Context, d *unackedGrant) error {
 	defer s.acks.settled(d.leaseOf)
-	undo, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.end(ctx, leastUndo))
+	undo, cancel := context.WithDeadline(context.WithoutCancel(ctx), s.deadline(ctx, leastUndo))
 	defer cancel()
 	reply, err := s.Release(undo, driver.Ref{Key: d.key, ID: d.id, Visit: d.visit})
 	switch {
 	case err == nil && reply.State == driver.Busy:
 		return fmt.Errorf("%w; another request asked for the lease, too", timing.Uncertain(d.cause))
 	case err != nil:
-		s.acks.spoil(d.visitOf, max(d.ttl, time.Minute))
+		s.acks.noteLateUndo(d.visitOf, max(d.ttl, time.Minute))
 		return fmt.Errorf("%w; undo: %w", timing.Uncertain(d.cause), timing.Uncertain(err))
 	case d.hopeless:
 		return fmt.Errorf("%w; ask for no replicas, or take another server or user: %w", d.cause, errors.ErrUnsupported)
@@ -321,19 +321,20 @@ func (s *Store) undo(ctx context.Context, d *debt) error {
 	return fmt.Errorf("%w: %w", d.cause, driver.ErrUnavailable)
 }
 
-func (a *acks) spoil(grant visitOf, life time.Duration) {
+// noteLateUndo records that an undo under way may still end the grant, for at most life.
+func (a *acks) noteLateUndo(grant visitOf, life time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(a.spoiled, func(_ visitOf, until time.Time) bool { return now.After(until) })
-	a.spoiled[grant] = now.Add(life)
+	maps.DeleteFunc(a.lateUndos, func(_ visitOf, until time.Time) bool { return now.After(until) })
+	a.lateUndos[grant] = now.Add(life)
 }
 
-// isSpoiled reports whether a late undo may still end a grant.
-func (a *acks) isSpoiled(grant visitOf) bool {
+// mayBeUndone reports whether a late undo may still end a grant.
+func (a *acks) mayBeUndone(grant visitOf) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return time.Now().Before(a.spoiled[grant])
+	return time.Now().Before(a.lateUndos[grant])
 }
 
 //go:embed lua/replicas.lua

@@ -57,14 +57,14 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 }
 
 // newChannel returns a unique name of a channel that the rights for the prefix allow.
-func newChannel(prefix string) string { return channels(prefix) + rand.Text() }
+func newChannel(prefix string) string { return channelPrefix(prefix) + rand.Text() }
 
-// everybody returns the channel of a prefix that every subscription listens to. It differs
+// broadcastChannel returns the channel of a prefix that every subscription listens to. It differs
 // from all other names, whose random part has upper-case letters.
-func everybody(prefix string) string { return channels(prefix) + "all" }
+func broadcastChannel(prefix string) string { return channelPrefix(prefix) + "all" }
 
-// channels returns the beginning of all channel names of a prefix.
-func channels(prefix string) string {
+// channelPrefix returns the beginning of all channel names of a prefix.
+func channelPrefix(prefix string) string {
 	address := func(r rune) rune {
 		if strings.ContainsRune(unaddressable, r) {
 			return '_'
@@ -96,7 +96,7 @@ func (s *subscription) run(ctx context.Context, client Client, f func(driver.Hin
 	defer s.cancel()
 	pause := minResubscribe
 	for ctx.Err() == nil {
-		err := client.Listen(ctx, []string{s.channel, everybody(s.prefix)}, func() {
+		err := client.Listen(ctx, []string{s.channel, broadcastChannel(s.prefix)}, func() {
 			pause = minResubscribe
 			s.up.Store(true)
 			f(driver.Hint{Kind: driver.HintResync})
