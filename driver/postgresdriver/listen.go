@@ -16,21 +16,21 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Pauses of an ear.
+// Pauses of a subscription.
 const (
 	soon   = 50 * time.Millisecond // before it connects again
 	late   = 10 * time.Second      // the same, if its own message does not arrive
 	silent = 10 * time.Second      // after which it looks whether the server is there
 )
 
-// ear is a subscription: a connection that listens, to its own address and to that of
-// everybody. It has an address once it has received its own message: a pooler may accept
+// subscription is a connection that listens to its own address and to the broadcast
+// channel. It has an address once it has received its own message: a pooler may accept
 // LISTEN and deliver no messages.
-type ear struct {
+type subscription struct {
 	t       *table
 	address string
 	receive func(body string)
-	hears   atomic.Bool
+	up      atomic.Bool
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 }
@@ -38,44 +38,44 @@ type ear struct {
 // Listen implements [roomdriver.Listener].
 func (t *table) Listen(receive func(body string)) (driver.Subscription, error) {
 	ctx, cancel := context.WithCancel(t.ctx)
-	e := &ear{t: t, address: "leasehold_" + strings.ToLower(rand.Text()), receive: receive, cancel: cancel}
+	e := &subscription{t: t, address: "leasehold_" + strings.ToLower(rand.Text()), receive: receive, cancel: cancel}
 	e.work.Go(func() { e.run(ctx) })
 	return e, nil
 }
 
 // Address implements [driver.Subscription].
-func (e *ear) Address() string {
-	if !e.hears.Load() {
+func (e *subscription) Address() string {
+	if !e.up.Load() {
 		return ""
 	}
 	return e.address
 }
 
 // Close implements [driver.Subscription].
-func (e *ear) Close() error {
+func (e *subscription) Close() error {
 	e.cancel()
 	e.work.Wait()
 	return nil
 }
 
 // run connects again whenever the connection is lost.
-func (e *ear) run(ctx context.Context) {
+func (e *subscription) run(ctx context.Context) {
 	for pause := soon; ctx.Err() == nil; pause = min(2*pause, late) {
 		_ = e.listen(ctx)
-		if e.hears.Swap(false) {
+		if e.up.Swap(false) {
 			pause = soon
 		}
 		timing.Sleep(ctx, pause)
 	}
 }
 
-// errStarved ends a subscription in favour of the calls.
-var errStarved = errors.New("the server has no connection for calls")
+// errNoConnections ends a subscription in favour of the calls.
+var errNoConnections = errors.New("the server has no connection for calls")
 
 // listen delivers messages until the connection is lost. Messages before its own first
 // message may be lost, so all waiters are made to ask then. If the server accepts only one
 // connection, the calls get it.
-func (e *ear) listen(ctx context.Context) error {
+func (e *subscription) listen(ctx context.Context) error {
 	if err := e.within(ctx, e.t.pool.fill); err != nil {
 		return err
 	}
@@ -91,9 +91,9 @@ func (e *ear) listen(ctx context.Context) error {
 	if err := e.within(ctx, func(ctx context.Context) error { return e.probe(ctx, conn) }); err != nil {
 		return err
 	}
-	for !e.t.pool.starved() {
+	for !e.t.pool.withoutConnections() {
 		var n *pgconn.Notification
-		err := wait(ctx, silent, func(ctx context.Context) (err error) {
+		err := withTimeout(ctx, silent, func(ctx context.Context) (err error) {
 			n, err = conn.WaitForNotification(ctx)
 			return err
 		})
@@ -108,22 +108,22 @@ func (e *ear) listen(ctx context.Context) error {
 			}
 		}
 	}
-	return errStarved
+	return errNoConnections
 }
 
 // probe listens, and sends itself a message by another connection.
-func (e *ear) probe(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.PgConn().Exec(ctx, `LISTEN `+e.address+`; LISTEN `+e.t.cfg.everybody()).ReadAll(); err != nil {
+func (e *subscription) probe(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.PgConn().Exec(ctx, `LISTEN `+e.address+`; LISTEN `+e.t.cfg.broadcastChannel()).ReadAll(); err != nil {
 		return err
 	}
-	if err := e.call(ctx); err != nil {
+	if err := e.sendProbe(ctx); err != nil {
 		return err
 	}
 	n, err := conn.WaitForNotification(ctx)
 	if err != nil {
 		return err
 	}
-	e.hears.Store(true)
+	e.up.Store(true)
 	e.receive("")
 	if n.Payload != "" {
 		e.receive(n.Payload)
@@ -131,8 +131,8 @@ func (e *ear) probe(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// call sends the message.
-func (e *ear) call(ctx context.Context) error {
+// sendProbe sends the message.
+func (e *subscription) sendProbe(ctx context.Context) error {
 	conn, err := e.t.pool.take(ctx, background)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (e *ear) call(ctx context.Context) error {
 
 // connect makes a connection that is no part of a pool, at a host that hides no other if there
 // is one.
-func (e *ear) connect(ctx context.Context) (conn *pgx.Conn, err error) {
+func (e *subscription) connect(ctx context.Context) (conn *pgx.Conn, err error) {
 	cfg := e.t.pool.conns.Config().ConnConfig
 	if e.t.cfg.listen != "" {
 		if cfg, err = pgx.ParseConfig(e.t.cfg.listen); err != nil {
@@ -167,11 +167,11 @@ func (e *ear) connect(ctx context.Context) (conn *pgx.Conn, err error) {
 	}
 }
 
-func (e *ear) within(ctx context.Context, f func(context.Context) error) error {
-	return wait(ctx, e.t.cfg.timeout, f)
+func (e *subscription) within(ctx context.Context, f func(context.Context) error) error {
+	return withTimeout(ctx, e.t.cfg.timeout, f)
 }
 
-func wait(ctx context.Context, d time.Duration, f func(context.Context) error) error {
+func withTimeout(ctx context.Context, d time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	return f(ctx)

@@ -98,8 +98,8 @@ func (o options) name() string {
 	return pgx.Identifier{o.schema, o.table}.Sanitize()
 }
 
-// everybody returns the channel that all users of the table listen to.
-func (o options) everybody() string {
+// broadcastChannel returns the channel that all users of the table listen to.
+func (o options) broadcastChannel() string {
 	return fmt.Sprintf("leasehold_all_%016x", uint64(o.lockID("everybody", ""))) //nolint:gosec // all bits count
 }
 
@@ -108,7 +108,7 @@ func (o options) channels(messages []roomdriver.Message) (channels, bodies []str
 	channels, bodies = []string{}, []string{} // a nil one would be a NULL
 	for _, m := range messages {
 		if m.Address == roomdriver.Everybody {
-			m.Address = o.everybody()
+			m.Address = o.broadcastChannel()
 		}
 		channels, bodies = append(channels, m.Address), append(bodies, m.Body)
 	}

@@ -59,21 +59,21 @@ type pool struct {
 	conns   *pgxpool.Pool
 	rotates bool // the password is in a file, which is read for each connection
 
-	mu       sync.Mutex
-	accepted bool                    // a password of the file, once
-	there    map[*pgx.Conn]*life     // connections
-	busy     int                     // callers that were let through
-	lines    [renewing + 1]list.List // of *waiting, by urgency
-	refusals int                     // in a row
-	why      error                   // of the last; nil if the last attempt succeeded
-	until    time.Time               // when the next attempt may be made
-	timer    *time.Timer
-	missed   time.Time // when a renewal was last given up without an answer
-	shared   time.Time // until when calls share the connections with one in the background
+	mu             sync.Mutex
+	accepted       bool                     // a password of the file, once
+	open           map[*pgx.Conn]*connState // connections
+	busy           int                      // callers that were let through
+	lines          [renewing + 1]list.List  // of *waiting, by urgency
+	refusals       int                      // in a row
+	why            error                    // of the last; nil if the last attempt succeeded
+	until          time.Time                // when the next attempt may be made
+	timer          *time.Timer
+	lastUnanswered time.Time // when a renewal was last given up without an answer
+	shared         time.Time // until when calls share the connections with one in the background
 }
 
-// life is the state of a connection in a pool.
-type life struct {
+// connState is the state of a connection in a pool.
+type connState struct {
 	heard time.Time // when the server last answered
 	taken time.Time // when the last call began to take it
 	by    urgency   // of that call
@@ -85,23 +85,23 @@ type waiting struct {
 	err    error         // or why it may not; set before called is closed
 }
 
-// distrust notes that a renewal was given up without an answer.
-func (p *pool) distrust() {
+// noteSilence notes that a renewal was given up without an answer.
+func (p *pool) noteSilence() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.missed = time.Now()
+	p.lastUnanswered = time.Now()
 }
 
-// doubts reports whether a connection may be as silent as the connection of the last
+// mayBeSilent reports whether a connection may be as silent as the connection of the last
 // renewal that was given up.
-func (p *pool) doubts(conn *pgx.Conn) bool {
+func (p *pool) mayBeSilent(conn *pgx.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l := p.there[conn]
-	return l != nil && l.heard.Before(p.missed)
+	l := p.open[conn]
+	return l != nil && l.heard.Before(p.lastUnanswered)
 }
 
-// takeToRenew takes a connection for a renewal. It uses a doubtful one only if the server
+// takeToRenew takes a connection for a renewal. It uses one that may be silent only if the server
 // refuses another, or half of the time is over.
 func (p *pool) takeToRenew(ctx context.Context) (*pgxpool.Conn, error) {
 	half, cancel := context.WithCancel(ctx) // without a deadline: that would condemn idle connections
@@ -131,7 +131,7 @@ func (p *pool) take(ctx context.Context, u urgency) (*pgxpool.Conn, error) {
 		began := time.Now()
 		conn, err := acquire(asking)
 		if err == nil {
-			l := p.life(conn)
+			l := p.state(conn)
 			l.taken, l.by = began, u
 			return conn, nil
 		}
@@ -180,12 +180,12 @@ func (p *pool) mayBeAhead(err error) bool {
 	return p.accepted
 }
 
-// acquireTrusted is acquire for a connection without doubts. If there are as many as
-// there may be, it closes a doubtful one.
+// acquireTrusted is acquire for a connection that is not silent. If there are as many as
+// there may be, it closes a silent one.
 func (p *pool) acquireTrusted(ctx context.Context) (*pgxpool.Conn, error) {
 	for {
 		conn, err := p.acquire(ctx)
-		if err != nil || !p.doubts(conn.Conn()) {
+		if err != nil || !p.mayBeSilent(conn.Conn()) {
 			return conn, err
 		}
 		if p.count() >= allConns {
@@ -208,14 +208,14 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// life returns the state of a connection. Only the caller that has taken it may call life.
-func (p *pool) life(conn *pgxpool.Conn) *life {
+// state returns the state of a connection. Only the caller that has taken it may call state.
+func (p *pool) state(conn *pgxpool.Conn) *connState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.there[conn.Conn()]; l != nil {
+	if l := p.open[conn.Conn()]; l != nil {
 		return l
 	}
-	return &life{} // its closing has begun
+	return &connState{} // its closing has begun
 }
 
 // give gives a connection back, on which a call has ended with err.
@@ -227,12 +227,12 @@ func (p *pool) give(conn *pgxpool.Conn, err error) {
 		p.drop(conn)
 		p.dropIdle(time.Now())
 	case conn.Conn().IsClosed() && errors.Is(err, context.DeadlineExceeded):
-		p.dropIdle(p.life(conn).taken)
+		p.dropIdle(p.state(conn).taken)
 	case p.count() > allConns: // a connection came late, after all waiting callers had left
 		p.drop(conn)
 	}
 	p.mu.Lock()
-	if l := p.there[conn.Conn()]; l != nil {
+	if l := p.open[conn.Conn()]; l != nil {
 		if !isTimeout(err) {
 			l.heard = time.Now()
 		}
@@ -253,7 +253,7 @@ func (p *pool) give(conn *pgxpool.Conn, err error) {
 // younger connections, which may have been made because of the abandoned calls.
 func (p *pool) dropIdle(began time.Time) {
 	for _, conn := range p.conns.AcquireAllIdle(context.WithValue(context.Background(), sorting{}, true)) {
-		if p.life(conn).heard.Before(began) {
+		if p.state(conn).heard.Before(began) {
 			p.drop(conn)
 		}
 		conn.Release()
@@ -265,7 +265,7 @@ func (p *pool) drop(conn *pgxpool.Conn) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = conn.Conn().Close(ended)
-	p.gone(conn.Conn())
+	p.disconnected(conn.Conn())
 }
 
 // close closes the connections, and waits until none is in use.

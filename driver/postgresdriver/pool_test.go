@@ -52,7 +52,7 @@ func TestRenew_AServerThatTakesNoMoreConnectionsLosesNoLease(t *testing.T) {
 	}
 	fill()
 	for range 3 {
-		d.table.pool.distrust() // a doubtful connection is better than no connection
+		d.table.pool.noteSilence() // a silent connection is better than no connection
 		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
 			if err != nil || reply.State != driver.Granted {
 				t.Errorf("%+v, %v", reply, err)
@@ -216,7 +216,7 @@ func TestSweep_MakesNoConnection(t *testing.T) {
 // During a sweep a call waits for a moment before it makes a connection, and so does a renewal
 // that has enough time.
 func TestPool_SharesTheConnectionWithASweepForAMoment(t *testing.T) {
-	p := &pool{there: map[*pgx.Conn]*life{new(pgx.Conn): {}}}
+	p := &pool{open: map[*pgx.Conn]*connState{new(pgx.Conn): {}}}
 	if err := p.enter(t.Context(), background, false); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestPool_SharesTheConnectionWithASweepForAMoment(t *testing.T) {
 // P3: renewals come before all other calls, also if they have waited because there were many
 // renewals.
 func TestPool_ARenewalThatWaitsForOthersWaitsForNoOtherCall(t *testing.T) {
-	p := &pool{there: make(map[*pgx.Conn]*life)}
+	p := &pool{open: make(map[*pgx.Conn]*connState)}
 	for _, row := range []struct {
 		u urgency
 		n int
@@ -303,15 +303,15 @@ func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
 	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true"))
 	many(t, d)
 	p := d.table.pool
-	p.distrust()
+	p.noteSilence()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	conn, err := p.takeToRenew(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.doubts(conn.Conn()) || p.count() != allConns {
-		t.Errorf("doubtful: %t, of %d connections", p.doubts(conn.Conn()), p.count())
+	if p.mayBeSilent(conn.Conn()) || p.count() != allConns {
+		t.Errorf("doubtful: %t, of %d connections", p.mayBeSilent(conn.Conn()), p.count())
 	}
 	p.give(conn, nil)
 }
@@ -692,7 +692,7 @@ func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 	if err := renew(30 * time.Second); err != nil {
 		t.Errorf("by the connection that was there: %v", err)
 	}
-	p.distrust()
+	p.noteSilence()
 	if err := renew(30 * time.Second); err != nil {
 		t.Errorf("by the connection that was there, after half of the time: %v", err)
 	}

@@ -33,7 +33,7 @@ type unpaused struct{}
 
 // setAside reports whether the call that takes a connection only sorts it out.
 func (p *pool) setAside(ctx context.Context, conn *pgx.Conn) bool {
-	return ctx.Value(sorting{}) != nil || ctx.Value(unpaused{}) != nil && p.doubts(conn)
+	return ctx.Value(sorting{}) != nil || ctx.Value(unpaused{}) != nil && p.mayBeSilent(conn)
 }
 
 // applyTo sets hooks of a pool that limit attempts to connect, count connections, and
@@ -43,7 +43,7 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
 		noteAsked(ctx, false)
 		skip, _ := ctx.Value(skipping{}).(int) // above 0: the attempt has begun
-		if err := p.notNow(); err != nil && skip == 0 && ctx.Value(unpaused{}) == nil {
+		if err := p.connectRefusal(); err != nil && skip == 0 && ctx.Value(unpaused{}) == nil {
 			return err
 		}
 		if before != nil {
@@ -83,7 +83,7 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 		return nil
 	}
 	cfg.BeforeClose = func(conn *pgx.Conn) {
-		p.gone(conn)
+		p.disconnected(conn)
 		if end != nil {
 			end(conn)
 		}
@@ -99,8 +99,8 @@ func preparation(cfg *pgxpool.Config) func(context.Context, *pgx.Conn) (bool, er
 	return func(ctx context.Context, conn *pgx.Conn) (bool, error) { return acquire(ctx, conn), nil }
 }
 
-// notNow returns why no connection may be made now; nil if one may.
-func (p *pool) notNow() error {
+// connectRefusal returns why no connection may be made now; nil if one may.
+func (p *pool) connectRefusal() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mayConnect() {
@@ -114,19 +114,19 @@ func (p *pool) notNow() error {
 func (p *pool) connected(conn *pgx.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.there[conn], p.accepted = &life{heard: time.Now()}, true
+	p.open[conn], p.accepted = &connState{heard: time.Now()}, true
 	if !readOnly(p.why) {
 		p.refusals, p.why = 0, nil
 	}
-	p.call()
+	p.admitWaiting()
 }
 
-// gone notes that a connection is closed.
-func (p *pool) gone(conn *pgx.Conn) {
+// disconnected notes that a connection is closed.
+func (p *pool) disconnected(conn *pgx.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.there, conn)
-	p.call()
+	delete(p.open, conn)
+	p.admitWaiting()
 }
 
 // refused records that the server has refused a connection or does not serve it, and
@@ -146,21 +146,21 @@ func (p *pool) refused(err error) bool {
 		}
 	}
 	p.why = err
-	return len(p.there) > 0
+	return len(p.open) > 0
 }
 
 // paused lets callers through that may connect again.
 func (p *pool) paused() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.call()
+	p.admitWaiting()
 }
 
 // count returns how many connections there are.
 func (p *pool) count() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.there)
+	return len(p.open)
 }
 
 // has reports whether there are connections.
@@ -178,9 +178,9 @@ func (p *pool) fill(ctx context.Context) error {
 	return err
 }
 
-// starved reports whether the pool is empty because the server refuses connections.
-func (p *pool) starved() bool {
+// withoutConnections reports whether the pool is empty because the server refuses connections.
+func (p *pool) withoutConnections() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.why != nil && len(p.there) == 0
+	return p.why != nil && len(p.open) == 0
 }

@@ -30,22 +30,22 @@ func (p *pool) room(u urgency) int {
 	case u == renewing, u == pressing && p.why == nil:
 		return most
 	case u == background:
-		return max(len(p.there), 1)
+		return max(len(p.open), 1)
 	case p.why == nil && time.Now().Before(p.shared):
-		return min(max(len(p.there), 1), most)
+		return min(max(len(p.open), 1), most)
 	case p.why == nil:
 		return most
 	case p.mayConnect():
-		return min(len(p.there)+1, most)
+		return min(len(p.open)+1, most)
 	default:
-		return len(p.there)
+		return len(p.open)
 	}
 }
 
-// sweptAlone reports whether a call in the background has the only connection, for a moment.
+// backgroundAlone reports whether a call in the background has the only connection, for a moment.
 // The caller holds mu.
-func (p *pool) sweptAlone() bool {
-	return p.busy == 1 && len(p.there) == 1 && time.Now().Before(p.shared)
+func (p *pool) backgroundAlone() bool {
+	return p.busy == 1 && len(p.open) == 1 && time.Now().Before(p.shared)
 }
 
 // mayEnter reports whether a caller need not wait in a line. A renewal that has the time waits
@@ -55,7 +55,7 @@ func (p *pool) mayEnter(ctx context.Context, u urgency, wait bool) bool {
 	case wait && !p.mayConnect(),
 		u < pressing && p.lines[hurried].Len() > 0,
 		u == ordinary && p.lines[ordinary].Len() > 0,
-		u == renewing && p.sweptAlone() && timeLeft(ctx) > 4*sharing:
+		u == renewing && p.backgroundAlone() && timeLeft(ctx) > 4*sharing:
 		return false
 	}
 	return p.busy < p.room(u)
@@ -83,15 +83,15 @@ func (p *pool) enter(ctx context.Context, u urgency, wait bool) error {
 		return s.err
 	case <-ctx.Done():
 		p.quit(s, line, place)
-		return p.because(ctx.Err())
+		return p.withReason(ctx.Err())
 	}
 }
 
-// because adds to the end of a wait that the server refuses connections, if it does.
-func (p *pool) because(err error) error {
+// withReason adds to the end of a wait that the server refuses connections, if it does.
+func (p *pool) withReason(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.why == nil || len(p.there) > 0 {
+	if p.why == nil || len(p.open) > 0 {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, p.why)
@@ -109,7 +109,7 @@ func (p *pool) quit(s *waiting, line *list.List, place *list.Element) {
 	default:
 		line.Remove(place)
 	}
-	p.call()
+	p.admitWaiting()
 }
 
 // leave ends what enter began. If the pool is empty, the reason why no connection could be
@@ -118,7 +118,7 @@ func (p *pool) leave(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.busy--
-	if len(p.there) == 0 && p.busy == 0 && isRefusal(err) {
+	if len(p.open) == 0 && p.busy == 0 && isRefusal(err) {
 		for i := range p.lines {
 			for line := &p.lines[i]; line.Len() > 0; {
 				s := line.Remove(line.Front()).(*waiting)
@@ -127,15 +127,15 @@ func (p *pool) leave(err error) {
 			}
 		}
 	}
-	p.call()
+	p.admitWaiting()
 }
 
-// call lets waiting calls through, up to the limit. Calls in the background are rare, and
+// admitWaiting lets waiting calls through, up to the limit. Calls in the background are rare, and
 // precede ordinary calls if a connection is idle. The caller holds mu.
-func (p *pool) call() {
+func (p *pool) admitWaiting() {
 	for _, u := range []urgency{renewing, pressing, hurried, background, ordinary} {
 		for line := &p.lines[u]; line.Len() > 0; {
-			if p.busy >= p.room(u) || u == renewing && p.sweptAlone() {
+			if p.busy >= p.room(u) || u == renewing && p.backgroundAlone() {
 				if u == hurried {
 					return
 				}

@@ -185,7 +185,7 @@ func connect(cfg *pgxpool.Config, timeout time.Duration) (*pool, error) {
 		patient.least, patient.most = min(patient.least, limit), min(patient.most, limit)
 	}
 	patient.applyTo(cfg)
-	p := &pool{there: make(map[*pgx.Conn]*life)}
+	p := &pool{open: make(map[*pgx.Conn]*connState)}
 	p.applyTo(cfg)
 	var err error
 	p.conns, err = pgxpool.NewWithConfig(context.Background(), cfg)

@@ -72,7 +72,7 @@ func (t *table) once(caller context.Context, f func(ctx context.Context, conn *p
 		if end, ok := caller.Deadline(); ok {
 			base = context.WithValue(base, leaving{}, end)
 		}
-		defer context.AfterFunc(caller, t.pool.distrust)()
+		defer context.AfterFunc(caller, t.pool.noteSilence)()
 	case caller.Value(ending{}) != nil:
 		base = caller
 	}
@@ -146,7 +146,7 @@ func (t *table) acquire(caller, ctx context.Context, u urgency) (conn *pgxpool.C
 	case err == nil:
 		return conn, nil
 	case caller.Err() != nil:
-		return nil, connectError(caller, t.pool.because(caller.Err()))
+		return nil, connectError(caller, t.pool.withReason(caller.Err()))
 	default:
 		return nil, connectError(ctx, err)
 	}
