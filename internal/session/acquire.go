@@ -100,7 +100,7 @@ func (s *Session) Change(ctx context.Context, t *Terms, req *driver.Request) (a 
 		if err = s.undo(ctx, t, &late, s.Now().Add(t.ReleaseTimeout)); err == nil {
 			return a, nil
 		}
-		err = s.because(ctx, unknown(fmt.Errorf("an earlier request may still be on its way: %w", err)))
+		err = s.withCause(ctx, unknown(fmt.Errorf("an earlier request may still be on its way: %w", err)))
 	}
 	s.recall(context.WithoutCancel(ctx), t, &late)
 	return a, err
@@ -129,7 +129,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		case err == nil && a.State == driver.Gone && !a.Broken && last != nil && !t.Policy.GoneAnswers:
 			// The id was rejected, so the outcome of the earlier tries is unknown.
 			*a = Answer{Unanswered: true}
-			return s.because(ctx, unknown(last))
+			return s.withCause(ctx, unknown(last))
 		case err == nil:
 			a.Unanswered = a.Unanswered || a.InFlight
 			if w != nil && last != nil {
@@ -150,16 +150,16 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		if timing.Permanent(err) {
 			break
 		}
-		left := s.patience(a, t, s.Now())
+		left := s.timeLeft(a, t, s.Now())
 		if a.patient && timing.Definite(err) { // a store that answers only renewals may refuse locks for ever
 			left = t.outage(s.outage.acquires.since(s, a.began), s.Now())
 		}
-		if t.tired(left) || !a.patient && !a.Unanswered && attempt >= unavailableTries {
-			err = s.away(a.began, last)
+		if t.givesUp(left) || !a.patient && !a.Unanswered && attempt >= unavailableTries {
+			err = s.withElapsed(a.began, last)
 			break
 		}
 		if !s.sleep(ctx, min(timing.BackOff(attempt), left)) {
-			err = s.away(a.began, last)
+			err = s.withElapsed(a.began, last)
 			break
 		}
 		a.sent = s.Now()
@@ -167,7 +167,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 	if a.Unanswered {
 		err = unknown(err)
 	}
-	return s.because(ctx, err)
+	return s.withCause(ctx, err)
 }
 
 // send sends the request once, when its turn has come. The time limit of the try starts
@@ -175,7 +175,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer, attempt int) (err error) {
 	p, ok := s.asking.pass()
 	if !ok {
-		if p, ok = s.asking.wait(ctx, s.Closing(), func() time.Duration { return s.patience(a, t, s.Now()) }); !ok {
+		if p, ok = s.asking.wait(ctx, s.Closing(), func() time.Duration { return s.timeLeft(a, t, s.Now()) }); !ok {
 			return errCrowded
 		}
 		if w != nil {
@@ -190,36 +190,36 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 	if ctx.Err() != nil {
 		return errNotAsked
 	}
-	try, cancel := s.bound(t.Policy.call(ctx), timing.Try(attempt, s.patience(a, t, a.sent)))
+	try, cancel := s.bound(t.Policy.call(ctx), timing.Try(attempt, s.timeLeft(a, t, a.sent)))
 	defer cancel()
-	if attempt > 1 && !s.punctual.told { // the first try is short, so it does without these allocations
+	if attempt > 1 && !s.punctual.observesDeadline { // the first try is short, so it does without these allocations
 		try, cancel = s.whileOpen(try)
 		defer cancel()
 	}
 	if a.Reply, err = s.verbs.Acquire(try, *req); err != nil {
-		s.miss(ctx, a.sent, err)
+		s.unanswered(ctx, a.sent, err)
 		return err
 	}
 	if a.State == driver.Granted && t.tooLate(s.Now(), a.sent, req.TTL) {
 		return timing.ErrLate
 	}
-	s.hear(a.sent)
+	s.answered(a.sent)
 	s.outage.acquires.raise(s.instant(a.sent))
 	return nil
 }
 
-// patience returns how much longer to repeat an unanswered request. A try is limited
+// timeLeft returns how much longer to repeat an unanswered request. A try is limited
 // from its beginning. A wait is limited from the session's last answer, because a store
 // that serves other requests will serve this one.
-func (s *Session) patience(a *Answer, t *Terms, now time.Time) time.Duration {
+func (s *Session) timeLeft(a *Answer, t *Terms, now time.Time) time.Duration {
 	if !a.patient {
 		return t.tryOutage(a.began, now)
 	}
 	return t.outage(s.outage.heard.since(s, a.began), now)
 }
 
-// away returns err with the time that has passed since began.
-func (s *Session) away(began time.Time, err error) error {
+// withElapsed returns err with the time that has passed since began.
+func (s *Session) withElapsed(began time.Time, err error) error {
 	if d := s.Now().Sub(began).Round(time.Millisecond); d > 0 {
 		return fmt.Errorf("asked for %v: %w", d, err)
 	}
@@ -231,16 +231,16 @@ func (s *Session) renew(ctx context.Context, refs []driver.Ref, each func(int, d
 	sent := s.Now()
 	s.drv.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
 		if err == nil {
-			s.hear(sent)
+			s.answered(sent)
 		} else {
-			s.miss(ctx, sent, err)
+			s.unanswered(ctx, sent, err)
 		}
 		each(i, reply, err)
 	})
 }
 
-// over returns why ctx or the session ended, or nil.
-func (s *Session) over(ctx context.Context) error {
+// endCause returns why ctx or the session ended, or nil.
+func (s *Session) endCause(ctx context.Context) error {
 	cause := CauseOf(ctx)
 	if cause == nil && s.IsClosing() {
 		cause = ErrClosed
@@ -248,9 +248,9 @@ func (s *Session) over(ctx context.Context) error {
 	return cause
 }
 
-// because puts the reason why ctx or the session ended, if any, before err.
-func (s *Session) because(ctx context.Context, err error) error {
-	cause := s.over(ctx)
+// withCause puts the reason why ctx or the session ended, if any, before err.
+func (s *Session) withCause(ctx context.Context, err error) error {
+	cause := s.endCause(ctx)
 	if cause == nil {
 		return err
 	}

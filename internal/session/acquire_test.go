@@ -212,12 +212,12 @@ func TestAsk_EndsWithTheContextOrTheSession(t *testing.T) {
 	}
 }
 
-// fill starts as many requests as the gate allows.
-func fill(g *gate) {
+// fill starts as many requests as the limiter allows.
+func fill(g *limiter) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for range inFlight {
-		g.let()
+		g.countStarted()
 	}
 }
 
@@ -260,7 +260,7 @@ func TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed(t *testing.T) {
 				go func() {
 					for range 60 {
 						time.Sleep(time.Second)
-						s.hear(s.Now())
+						s.answered(s.Now())
 						if locks {
 							s.outage.acquires.raise(s.instant(s.Now()))
 						}

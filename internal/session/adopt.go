@@ -19,7 +19,7 @@ func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began t
 	a := Answer{began: began}
 	uncertain := false
 	for attempt := 1; ; attempt++ {
-		once, err := s.renewOnce(ctx, ref, timing.Try(1, s.patience(&a, t, s.Now())))
+		once, err := s.renewOnce(ctx, ref, timing.Try(1, s.timeLeft(&a, t, s.Now())))
 		a.Reply, a.sent = once.Reply, once.sent
 		if err == nil && a.State == driver.Granted && t.tooLate(s.Now(), a.sent, t.TTL) {
 			err = timing.ErrLate
@@ -33,11 +33,11 @@ func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began t
 			return g, ErrNotHeld
 		}
 		uncertain = uncertain || !timing.Definite(err)
-		if timing.Permanent(err) || t.tired(s.patience(&a, t, s.Now())) || !s.sleep(ctx, timing.BackOff(attempt)) {
+		if timing.Permanent(err) || t.givesUp(s.timeLeft(&a, t, s.Now())) || !s.sleep(ctx, timing.BackOff(attempt)) {
 			if uncertain {
 				err = unknown(err)
 			}
-			return g, s.because(ctx, err)
+			return g, s.withCause(ctx, err)
 		}
 	}
 }
@@ -64,14 +64,14 @@ func (s *Session) renewOnce(ctx context.Context, ref driver.Ref, limit time.Dura
 func (s *Session) Inspect(ctx context.Context, t *Terms, store driver.Inspector, key string, began time.Time) (driver.Snapshot, error) {
 	a := Answer{began: began}
 	for attempt := 1; ; attempt++ {
-		try, cancel := s.bound(ctx, timing.Try(1, s.patience(&a, t, s.Now())))
+		try, cancel := s.bound(ctx, timing.Try(1, s.timeLeft(&a, t, s.Now())))
 		snap, err := store.Inspect(try, key)
 		cancel()
 		if err == nil || timing.Permanent(err) {
 			return snap, err
 		}
-		if t.tired(s.patience(&a, t, s.Now())) || !s.sleep(ctx, timing.BackOff(attempt)) {
-			return snap, s.because(ctx, Unknown(err))
+		if t.givesUp(s.timeLeft(&a, t, s.Now())) || !s.sleep(ctx, timing.BackOff(attempt)) {
+			return snap, s.withCause(ctx, Unknown(err))
 		}
 	}
 }

@@ -28,22 +28,22 @@ func (a *alert) stop() {
 	}
 }
 
-// beAlert makes the session listen once a lease is held for long. The caller holds mu.
-func (s *Session) beAlert() {
+// watchForBreaks makes the session listen once a lease is held for long. The caller holds mu.
+func (s *Session) watchForBreaks() {
 	if s.alert.on || !s.Hears() {
 		return
 	}
 	s.alert.on = true
 	if s.alert.timer == nil {
-		s.alert.timer = time.AfterFunc(alertAfter, s.lookOut)
+		s.alert.timer = time.AfterFunc(alertAfter, s.listenForBreaks)
 		return
 	}
 	s.alert.timer.Reset(alertAfter)
 }
 
-// lookOut listens if a lease has been held for long; otherwise heldLong has set the
+// listenForBreaks listens if a lease has been held for long; otherwise heldLong has set the
 // timer again. It runs in the timer's goroutine.
-func (s *Session) lookOut() {
+func (s *Session) listenForBreaks() {
 	if !s.heldLong() {
 		return
 	}

@@ -2,10 +2,10 @@ package session
 
 import "github.com/leasehold-go/leasehold/internal/clock"
 
-// agenda is a min-heap of items by due time. The times lie in the heap itself, so that a
+// dueHeap is a min-heap of items by due time. The times lie in the heap itself, so that a
 // comparison reads no item: with a million leases, reading both leases was a third of a
 // client's cost of renewals. The owner's lock guards it.
-type agenda[T any] struct {
+type dueHeap[T any] struct {
 	entries []entry[T]
 	// place returns the field with an item's index in the heap, counted from 1. 0 is absent.
 	place func(*T) *int32
@@ -16,8 +16,8 @@ type entry[T any] struct {
 	of *T
 }
 
-// first returns the item that is due first, or nil and 0 if the agenda is empty.
-func (a *agenda[T]) first() (of *T, at clock.Instant) {
+// first returns the item that is due first, or nil and 0 if the heap is empty.
+func (a *dueHeap[T]) first() (of *T, at clock.Instant) {
 	if len(a.entries) == 0 {
 		return nil, 0
 	}
@@ -25,7 +25,7 @@ func (a *agenda[T]) first() (of *T, at clock.Instant) {
 }
 
 // due returns the due time of an item, or 0 if it is absent.
-func (a *agenda[T]) due(of *T) clock.Instant {
+func (a *dueHeap[T]) due(of *T) clock.Instant {
 	if i := *a.place(of); i > 0 {
 		return a.entries[i-1].at
 	}
@@ -33,7 +33,7 @@ func (a *agenda[T]) due(of *T) clock.Instant {
 }
 
 // set adds an item, or changes its due time.
-func (a *agenda[T]) set(of *T, at clock.Instant) {
+func (a *dueHeap[T]) set(of *T, at clock.Instant) {
 	i := int(*a.place(of)) - 1
 	if i < 0 {
 		i = len(a.entries)
@@ -43,7 +43,7 @@ func (a *agenda[T]) set(of *T, at clock.Instant) {
 }
 
 // remove removes an item, if it is present.
-func (a *agenda[T]) remove(of *T) {
+func (a *dueHeap[T]) remove(of *T) {
 	place := a.place(of)
 	i, last := int(*place)-1, len(a.entries)-1
 	if i < 0 {
@@ -59,7 +59,7 @@ func (a *agenda[T]) remove(of *T) {
 }
 
 // settle moves e from the free index i to its position in the heap.
-func (a *agenda[T]) settle(i int, e entry[T]) {
+func (a *dueHeap[T]) settle(i int, e entry[T]) {
 	for i > 0 && e.at < a.entries[(i-1)/2].at {
 		a.put(i, a.entries[(i-1)/2])
 		i = (i - 1) / 2
@@ -78,7 +78,7 @@ func (a *agenda[T]) settle(i int, e entry[T]) {
 	a.put(i, e)
 }
 
-func (a *agenda[T]) put(i int, e entry[T]) {
+func (a *dueHeap[T]) put(i int, e entry[T]) {
 	a.entries[i] = e
 	*a.place(e.of) = int32(i + 1)
 }

@@ -10,20 +10,20 @@ import (
 type expiry struct {
 	s *Session
 
-	mu     sync.Mutex
-	agenda agenda[Hold]
-	bell   bell
+	mu    sync.Mutex
+	heap  dueHeap[Hold]
+	timer alarmTimer
 }
 
 func (e *expiry) init(s *Session) {
-	e.s, e.agenda.place = s, func(h *Hold) *int32 { return &h.alarm }
+	e.s, e.heap.place = s, func(h *Hold) *int32 { return &h.alarm }
 }
 
 // set sets or changes the time at which to check h.
 func (e *expiry) set(h *Hold, at clock.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.agenda.set(h, at)
+	e.heap.set(h, at)
 	e.arm()
 }
 
@@ -32,20 +32,20 @@ func (e *expiry) set(h *Hold, at clock.Instant) {
 func (e *expiry) clear(h *Hold) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.agenda.remove(h)
+	e.heap.remove(h)
 }
 
 // close stops the timer. It is called when there are no leases and there will be no more.
 func (e *expiry) close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.bell.stop()
+	e.timer.stop()
 }
 
 // arm sets the timer to the first deadline, unless it fires before anyway.
 func (e *expiry) arm() {
-	if _, next := e.agenda.first(); next != 0 && !e.bell.ringsBy(next) {
-		e.bell.set(next, e.s.instant(e.s.Now()), e.fire)
+	if _, next := e.heap.first(); next != 0 && !e.timer.firesBy(next) {
+		e.timer.set(next, e.s.instant(e.s.Now()), e.fire)
 	}
 }
 
@@ -53,25 +53,25 @@ func (e *expiry) arm() {
 // Events may block.
 func (e *expiry) fire() {
 	e.mu.Lock()
-	e.bell.at = 0
+	e.timer.at = 0
 	now := e.s.instant(e.s.Now())
 	var due []*Hold
-	for h, at := e.agenda.first(); h != nil && at <= now; h, at = e.agenda.first() {
-		e.agenda.remove(h)
+	for h, at := e.heap.first(); h != nil && at <= now; h, at = e.heap.first() {
+		e.heap.remove(h)
 		due = append(due, h)
 	}
 	e.arm()
 	e.mu.Unlock()
 	for _, h := range due {
-		if h.snooze(now) {
-			go h.ring()
+		if h.reachedDeadline(now) {
+			go h.endIfExpired()
 		}
 	}
 }
 
-// snooze reports whether the deadline has passed. If the deadline has moved, it sets the
+// reachedDeadline reports whether the deadline has passed. If the deadline has moved, it sets the
 // timer again.
-func (h *Hold) snooze(now clock.Instant) bool {
+func (h *Hold) reachedDeadline(now clock.Instant) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ended != nil {
@@ -84,9 +84,9 @@ func (h *Hold) snooze(now clock.Instant) bool {
 	return true
 }
 
-// ring ends the lease if its deadline has passed. If an answer has moved the deadline
+// endIfExpired ends the lease if its deadline has passed. If an answer has moved the deadline
 // in between, it sets the timer again.
-func (h *Hold) ring() {
+func (h *Hold) endIfExpired() {
 	if h.Live() {
 		h.mu.Lock()
 		defer h.mu.Unlock()

@@ -39,7 +39,7 @@ type Hold struct {
 	token   int64
 	granted clock.Instant
 	task    task
-	alarm   int32 // index in the expiry's agenda
+	alarm   int32 // index in the expiry's heap
 
 	mu sync.Mutex
 	// mode is the mode that the caller may rely on: shared from the moment a downgrade
@@ -57,13 +57,13 @@ type Hold struct {
 	ttl         time.Duration
 	asked       time.Duration // TTL of the last renewal request, at least ttl
 	deadline    clock.Instant
-	ended       error // why the lease ended; nil while it is live
-	rare        *rare // nil while unused
+	ended       error      // why the lease ended; nil while it is live
+	rareState   *rareState // nil while unused
 }
 
-// rare holds state that most leases never need: that of failed renewals, of Extend, and
+// rareState holds state that most leases never need: that of failed renewals, of Extend, and
 // of MaxHold.
-type rare struct {
+type rareState struct {
 	cutoff   *time.Timer // fires at MaxHold
 	failed   error       // error of the last renewal, until one succeeds
 	attempts int         // failures in a row
@@ -72,12 +72,12 @@ type rare struct {
 	taken    clock.Instant // until when an unanswered renewal may keep the lease in the store
 }
 
-// need returns h.rare, allocating it if necessary. The caller holds mu.
-func (h *Hold) need() *rare {
-	if h.rare == nil {
-		h.rare = new(rare)
+// needRareState returns h.rareState, allocating it if necessary. The caller holds mu.
+func (h *Hold) needRareState() *rareState {
+	if h.rareState == nil {
+		h.rareState = new(rareState)
 	}
-	return h.rare
+	return h.rareState
 }
 
 // Causes of a loss other than a break.
@@ -138,7 +138,7 @@ func (h *Hold) start(g Grant) {
 	}
 	h.s.expiry.set(h, h.deadline)
 	if h.terms().MaxHold > 0 {
-		h.need().cutoff = time.AfterFunc(h.terms().MaxHold, h.cutOff)
+		h.needRareState().cutoff = time.AfterFunc(h.terms().MaxHold, h.cutOff)
 	}
 	switch {
 	case h.window:
@@ -183,7 +183,7 @@ func (h *Hold) TTL() time.Duration {
 func (h *Hold) Failing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.rare != nil && h.rare.failed != nil
+	return h.rareState != nil && h.rareState.failed != nil
 }
 
 // Live reports whether the lease is valid, and ends it if its time is up.
@@ -201,8 +201,8 @@ func (h *Hold) Live() bool {
 	if h.winding {
 		cause = errOverrun
 	}
-	if h.rare != nil && h.rare.failed != nil {
-		cause = fmt.Errorf("%w: %w", cause, h.rare.failed)
+	if h.rareState != nil && h.rareState.failed != nil {
+		cause = fmt.Errorf("%w: %w", cause, h.rareState.failed)
 	}
 	h.end(cause)
 	return false
@@ -236,8 +236,8 @@ func (h *Hold) end(cause error) {
 func (h *Hold) mark(cause error) {
 	h.ended = cause
 	h.s.expiry.clear(h)
-	if h.rare != nil && h.rare.cutoff != nil {
-		h.rare.cutoff.Stop()
+	if h.rareState != nil && h.rareState.cutoff != nil {
+		h.rareState.cutoff.Stop()
 	}
 }
 
@@ -246,7 +246,7 @@ func (h *Hold) mark(cause error) {
 func (h *Hold) tell(cause error) {
 	h.s.forget(h)
 	for _, e := range h.waiting() {
-		e.told <- fmt.Errorf("%w: %w", ErrNotHeld, cause)
+		e.outcome <- fmt.Errorf("%w: %w", ErrNotHeld, cause)
 	}
 	h.events.Ended(cause)
 }
@@ -255,7 +255,7 @@ func (h *Hold) tell(cause error) {
 func (h *Hold) waiting() (all []extension) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if a := h.rare; a != nil {
+	if a := h.rareState; a != nil {
 		all = append(a.extends, a.flying...)
 		a.extends, a.flying = nil, nil
 	}
@@ -263,10 +263,10 @@ func (h *Hold) waiting() (all []extension) {
 }
 
 // broken ends the lease after a break.
-func (h *Hold) broken(reason string) { h.over(Broken(reason)) }
+func (h *Hold) broken(reason string) { h.endWith(Broken(reason)) }
 
-// over ends the lease with cause, if it has not ended.
-func (h *Hold) over(cause error) {
+// endWith ends the lease with cause, if it has not ended.
+func (h *Hold) endWith(cause error) {
 	h.mu.Lock()
 	if h.ended != nil {
 		h.mu.Unlock()

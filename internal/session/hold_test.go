@@ -83,7 +83,7 @@ func TestHold_BeginsByItsTerms(t *testing.T) {
 				if terms.MaxHold > 0 && (told.cuts != 1 || !errors.Is(told.ended[0], errOverrun) || len(told.back) > 0) {
 					t.Errorf("reached its maximum %d times, ended with %v, given back within %v", told.cuts, told.ended[0], told.back)
 				}
-				alarms := locked(&s.expiry.mu, func() int { return len(s.expiry.agenda.entries) })
+				alarms := locked(&s.expiry.mu, func() int { return len(s.expiry.heap.entries) })
 				if (s.Held() > 0) != (c.ends == 0) || alarms != s.Held() || s.keeper.Len() != s.Held() {
 					t.Errorf("%d leases, %d alarms, %d renewals are left", s.Held(), alarms, s.keeper.Len())
 				}
@@ -187,7 +187,7 @@ func TestHold_OneRenewalThatSucceedsForgetsTheFailures(t *testing.T) {
 			for h.Failing() {
 				time.Sleep(time.Second)
 			}
-			kept := locked(&h.mu, func() bool { return h.rare != nil })
+			kept := locked(&h.mu, func() bool { return h.rareState != nil })
 			if !h.Live() || h.Over() != nil || h.Cause() != nil || kept != (most > 0) {
 				t.Errorf("over by %v, something is kept: %v", h.Over(), kept)
 			}
@@ -568,7 +568,7 @@ func TestHold_ForgetsWhatAnExtensionMayHaveTaken(t *testing.T) {
 				}
 				time.Sleep(began.Add(c.after).Sub(s.Now()))
 				synctest.Wait()
-				if kept := locked(&h.mu, func() bool { return h.rare != nil }); kept != c.kept || !h.Live() {
+				if kept := locked(&h.mu, func() bool { return h.rareState != nil }); kept != c.kept || !h.Live() {
 					t.Errorf("it is kept: %v, is live: %v", kept, h.Live())
 				}
 			})
@@ -592,7 +592,7 @@ func TestHold_AskLeavesAnEndedLeaseAlone(t *testing.T) {
 		if _, _, ok := h.Ask(h.Deadline()); ok {
 			t.Error("it asks at its deadline")
 		}
-		h.over(ErrGone)
+		h.endWith(ErrGone)
 		if _, _, ok := h.Ask(s.Now()); ok || h.quit(ErrClosed) || !errors.Is(h.Cause(), ErrGone) {
 			t.Error("it asks after its end")
 		}
@@ -802,7 +802,7 @@ func TestLeave_OneGivesTheLeaseBack(t *testing.T) {
 			stage(t, new(script), func(t *testing.T, s *Session) {
 				h := take(t, s, &user{terms: usual()})
 				if c.over != nil {
-					h.over(c.over)
+					h.endWith(c.over)
 				}
 				h.given = c.given
 				back, ended, lost := h.Leave(c.last, ErrClosed)
@@ -823,7 +823,7 @@ func TestLeave_OneGivesTheLeaseBack(t *testing.T) {
 				if again, _, _ := h.Leave(true, ErrClosed); again == (c.back || c.given) {
 					t.Errorf("to be given back again: %v", again)
 				}
-				h.over(ErrClosed)
+				h.endWith(ErrClosed)
 			})
 		})
 	}
@@ -845,7 +845,7 @@ func TestDeadlines_HR_C4_AnAnswerAtTheDeadlineLeavesNoLeaseWithoutATimer(t *test
 		s.expiry.clear(h) // as fire has
 		h.asked = h.ttl
 		h.Answer(s.Now(), driver.Reply{State: driver.Granted, Token: h.token}, nil)
-		h.ring()
+		h.endIfExpired()
 		want := h.Deadline()
 		<-told.over // no call looks at the clock
 		if late := time.Since(want); late != 0 {
@@ -897,9 +897,9 @@ func TestExpiry_RingsForEachInTimeAndKeepsNothing(t *testing.T) {
 				}
 				s.expiry.mu.Lock()
 				defer s.expiry.mu.Unlock()
-				armed := s.expiry.bell.at // without a lease, at may be the time of an earlier one
-				_, first := s.expiry.agenda.first()
-				if n := len(s.expiry.agenda.entries); n != kept || kept > 0 && (armed == 0 || armed > first) {
+				armed := s.expiry.timer.at // without a lease, at may be the time of an earlier one
+				_, first := s.expiry.heap.first()
+				if n := len(s.expiry.heap.entries); n != kept || kept > 0 && (armed == 0 || armed > first) {
 					t.Fatalf("%d alarms for %d leases, the timer is set to %v", n, kept, armed)
 				}
 			}
@@ -926,8 +926,8 @@ func TestExpiry_RingsForEachInTimeAndKeepsNothing(t *testing.T) {
 			check()
 			s.expiry.mu.Lock()
 			defer s.expiry.mu.Unlock()
-			if s.expiry.bell.at != 0 {
-				t.Fatalf("the timer is still set to %v", s.expiry.bell.at)
+			if s.expiry.timer.at != 0 {
+				t.Fatalf("the timer is still set to %v", s.expiry.timer.at)
 			}
 		})
 		if t.Failed() {

@@ -31,13 +31,13 @@ type task struct {
 
 	// Guarded by the keeper's mutex.
 	again  clock.Instant // due time that was set while flying
-	place  int32         // index in the agenda
+	place  int32         // index in the heap
 	flying bool
 	added  bool // again was set by Add, so an answer does not drop the task
 	gone   bool
 }
 
-// keeper renews leases and tickets, using one agenda, one timer, and batched renewals of
+// keeper renews leases and tickets, using one heap, one timer, and batched renewals of
 // all tasks that are due or nearly due. It has goroutines only while batches are under
 // way. It is safe for concurrent use.
 type keeper struct {
@@ -50,8 +50,8 @@ type keeper struct {
 	wg     sync.WaitGroup
 
 	mu     sync.Mutex
-	agenda agenda[task]
-	bell   bell
+	heap   dueHeap[task]
+	timer  alarmTimer
 	closed bool
 }
 
@@ -62,7 +62,7 @@ const maxBatch = 1000
 func newKeeper(renew func(context.Context, []driver.Ref, func(int, driver.Reply, error)), now func() time.Time) *keeper {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel}
-	k.agenda.place = func(t *task) *int32 { return &t.place }
+	k.heap.place = func(t *task) *int32 { return &t.place }
 	return k
 }
 
@@ -79,7 +79,7 @@ func (k *keeper) Add(t *task, due time.Time) {
 func (k *keeper) Hurry(t *task, due time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if at := k.epoch.Instant(due); t.flying || at < k.agenda.due(t) {
+	if at := k.epoch.Instant(due); t.flying || at < k.heap.due(t) {
 		k.schedule(t, at)
 	}
 }
@@ -90,21 +90,21 @@ func (k *keeper) Remove(t *task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t.gone = true
-	k.agenda.remove(t)
+	k.heap.remove(t)
 }
 
 // Len returns the number of tasks waiting for their time.
 func (k *keeper) Len() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.agenda.entries)
+	return len(k.heap.entries)
 }
 
 // Close stops all renewals and waits until the current ones have ended.
 func (k *keeper) Close() {
 	k.mu.Lock()
 	k.closed = true
-	k.bell.stop()
+	k.timer.stop()
 	k.mu.Unlock()
 	k.cancel()
 	k.wg.Wait()
@@ -120,21 +120,21 @@ func (k *keeper) schedule(t *task, due clock.Instant) {
 		}
 		return
 	}
-	k.agenda.set(t, due)
+	k.heap.set(t, due)
 	k.arm()
 }
 
 // arm sets the timer to the first due task, unless it fires before anyway.
 func (k *keeper) arm() {
-	if _, next := k.agenda.first(); next != 0 && !k.bell.ringsBy(next) {
-		k.bell.set(next, k.epoch.Instant(k.now()), k.fire)
+	if _, next := k.heap.first(); next != 0 && !k.timer.firesBy(next) {
+		k.timer.set(next, k.epoch.Instant(k.now()), k.fire)
 	}
 }
 
 // fire sends due renewals. It runs in the timer's goroutine.
 func (k *keeper) fire() {
 	k.mu.Lock()
-	k.bell.at = 0
+	k.timer.at = 0
 	if k.closed {
 		k.mu.Unlock()
 		return
@@ -155,11 +155,11 @@ func (k *keeper) fire() {
 func (k *keeper) collect(now clock.Instant) []*task {
 	var due []*task
 	for {
-		t, at := k.agenda.first()
+		t, at := k.heap.first()
 		if t == nil || at > now && (len(due) == 0 || at > now+clock.Instant(t.of.Slack())) {
 			break
 		}
-		k.agenda.remove(t)
+		k.heap.remove(t)
 		t.flying, t.again = true, 0
 		due = append(due, t)
 	}

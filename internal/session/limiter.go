@@ -16,7 +16,7 @@ const (
 	// time limit. If all callers of a burst sent at once, most requests would time out
 	// while the store serves earlier ones, and would be repeated.
 	inFlight = 256
-	// span is the interval in which the gate counts. When a request is answered,
+	// span is the interval in which the limiter counts. When a request is answered,
 	// requests that left in an earlier span no longer count: their node hangs, or they
 	// are slow for another reason, and they must not block requests to healthy nodes.
 	span = 250 * time.Millisecond
@@ -32,15 +32,15 @@ var (
 	errCrowded  = fmt.Errorf("%w: too many requests are under way", errNotAsked)
 )
 
-// gate bounds the requests under way, and lets them leave in the order of their arrival.
-type gate struct {
+// limiter bounds the requests under way, and lets them leave in the order of their arrival.
+type limiter struct {
 	mu       sync.Mutex
 	first    pass      // the oldest span whose requests count
 	spans    []int     // requests under way by the span in which they left, starting with first
 	busy     int       // the sum of spans
 	answered bool      // a request was answered in this span
 	probes   int       // how many requests may leave beyond inFlight
-	line     list.List // of *standing
+	line     list.List // of *queuedRequest
 	timer    *time.Timer
 }
 
@@ -48,25 +48,25 @@ type gate struct {
 // requests queue.
 type pass int
 
-// standing is a request that waits for its turn.
-type standing struct {
+// queuedRequest is a request that waits for its turn.
+type queuedRequest struct {
 	called chan struct{} // closed when it may leave
 	pass   pass
 }
 
 // pass lets a request leave if fewer than inFlight are under way; then no request
 // queues. The caller must call leave afterwards.
-func (g *gate) pass() (pass, bool) {
+func (g *limiter) pass() (pass, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy >= inFlight {
 		return 0, false
 	}
-	return g.let(), true
+	return g.countStarted(), true
 }
 
-// let counts a leaving request. The caller holds mu.
-func (g *gate) let() pass {
+// countStarted counts a leaving request. The caller holds mu.
+func (g *limiter) countStarted() pass {
 	if len(g.spans) == 0 {
 		g.spans = append(g.spans, 0)
 	}
@@ -77,18 +77,18 @@ func (g *gate) let() pass {
 }
 
 // wait lets a request leave when its turn has come. It returns false if ctx or closing
-// ended before, or if patience returned 0 or less.
-func (g *gate) wait(ctx context.Context, closing <-chan struct{}, patience func() time.Duration) (pass, bool) {
-	s := &standing{called: make(chan struct{})}
+// ended before, or if timeLeft returned 0 or less.
+func (g *limiter) wait(ctx context.Context, closing <-chan struct{}, timeLeft func() time.Duration) (pass, bool) {
+	s := &queuedRequest{called: make(chan struct{})}
 	g.mu.Lock()
 	place := g.line.PushBack(s)
 	if g.line.Len() == 1 {
 		g.answered = false // before this span
-		g.watch()
+		g.startTimer()
 	}
-	g.call() // a request may have ended since pass
+	g.startQueued() // a request may have ended since pass
 	g.mu.Unlock()
-	late := time.NewTimer(patience())
+	late := time.NewTimer(timeLeft())
 	defer late.Stop()
 	for {
 		select {
@@ -100,7 +100,7 @@ func (g *gate) wait(ctx context.Context, closing <-chan struct{}, patience func(
 			return g.quit(s, place)
 		case <-late.C:
 		}
-		left := patience()
+		left := timeLeft()
 		if left <= 0 {
 			return g.quit(s, place)
 		}
@@ -109,7 +109,7 @@ func (g *gate) wait(ctx context.Context, closing <-chan struct{}, patience func(
 }
 
 // quit removes a request from the queue, unless its turn came at the same moment.
-func (g *gate) quit(s *standing, place *list.Element) (pass, bool) {
+func (g *limiter) quit(s *queuedRequest, place *list.Element) (pass, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
@@ -118,12 +118,12 @@ func (g *gate) quit(s *standing, place *list.Element) (pass, bool) {
 	default:
 	}
 	g.line.Remove(place)
-	g.rest()
+	g.stopIfEmpty()
 	return 0, false
 }
 
 // leave ends a request that was under way; answered reports whether the store answered.
-func (g *gate) leave(p pass, answered bool) {
+func (g *limiter) leave(p pass, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if p >= g.first {
@@ -134,11 +134,11 @@ func (g *gate) leave(p pass, answered bool) {
 		g.answered, g.probes = true, 0
 		g.writeOff(p - 1)
 	}
-	g.call()
+	g.startQueued()
 }
 
 // writeOff stops counting requests that left before the span. The caller holds mu.
-func (g *gate) writeOff(before pass) {
+func (g *limiter) writeOff(before pass) {
 	for g.first < before {
 		g.busy -= g.spans[0]
 		g.spans = g.spans[1:]
@@ -146,18 +146,18 @@ func (g *gate) writeOff(before pass) {
 	}
 }
 
-// call lets queued requests leave, up to the limit. The caller holds mu.
-func (g *gate) call() {
+// startQueued lets queued requests leave, up to the limit. The caller holds mu.
+func (g *limiter) startQueued() {
 	for g.line.Len() > 0 && g.busy < inFlight+g.probes {
-		s := g.line.Remove(g.line.Front()).(*standing)
-		s.pass = g.let()
+		s := g.line.Remove(g.line.Front()).(*queuedRequest)
+		s.pass = g.countStarted()
 		close(s.called)
 	}
-	g.rest()
+	g.stopIfEmpty()
 }
 
 // tick starts the next span.
-func (g *gate) tick() {
+func (g *limiter) tick() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.answered {
@@ -165,13 +165,13 @@ func (g *gate) tick() {
 	}
 	g.answered = false
 	g.spans = append(g.spans, 0)
-	if g.call(); g.line.Len() > 0 {
-		g.watch()
+	if g.startQueued(); g.line.Len() > 0 {
+		g.startTimer()
 	}
 }
 
-// watch starts the timer of the span. The caller holds mu.
-func (g *gate) watch() {
+// startTimer starts the timer of the span. The caller holds mu.
+func (g *limiter) startTimer() {
 	if g.timer == nil {
 		g.timer = time.AfterFunc(span, g.tick)
 		return
@@ -179,8 +179,8 @@ func (g *gate) watch() {
 	g.timer.Reset(span)
 }
 
-// rest stops counting spans if the queue is empty. The caller holds mu.
-func (g *gate) rest() {
+// stopIfEmpty stops counting spans if the queue is empty. The caller holds mu.
+func (g *limiter) stopIfEmpty() {
 	if g.line.Len() == 0 && g.timer != nil {
 		g.timer.Stop()
 		g.probes = 0

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// crowd is a gate with queued requests, in virtual time.
+// crowd is a limiter with queued requests, in virtual time.
 type crowd struct {
-	gate
+	limiter
 	start time.Time
 	told  sync.Mutex
 	left  []time.Duration // when they left, in the order of the queue; negative if they gave up
@@ -42,7 +42,7 @@ func (c *crowd) stood() []time.Duration {
 	return locked(&c.told, func() []time.Duration { return slices.Clone(c.left) })
 }
 
-// counts returns the counters of the gate.
+// counts returns the counters of the limiter.
 func (c *crowd) counts() (busy, spans, probes, line int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -254,10 +254,10 @@ func TestGate_CountsSpansFromTheFirstWhoStands(t *testing.T) {
 // TestGate_WhoeverIsCalledWhileItGivesUpHasLeft: otherwise it would count as under way for ever.
 func TestGate_WhoeverIsCalledWhileItGivesUpHasLeft(t *testing.T) {
 	inCrowd(t, func(t *testing.T, c *crowd) {
-		s := &standing{called: make(chan struct{})}
+		s := &queuedRequest{called: make(chan struct{})}
 		c.mu.Lock()
 		place := c.line.PushBack(s)
-		c.call()
+		c.startQueued()
 		c.mu.Unlock()
 		if p, ok := c.quit(s, place); !ok || p != 0 || c.busy != 1 {
 			t.Errorf("left: %v, by %d, %d are under way", ok, p, c.busy)

@@ -240,7 +240,7 @@ func TestAlert_ListensOnceALeaseIsHeldForASecond(t *testing.T) {
 							t.Error(err)
 						}
 						time.Sleep(at.to - at.from)
-						h.over(ErrGone)
+						h.endWith(ErrGone)
 					}()
 				}
 				time.Sleep(3 * time.Hour)
@@ -263,7 +263,7 @@ func TestAlert_IsNotForAStoreWithoutHintsNorAfterTheEnd(t *testing.T) {
 	onStage(t, new(audible), func(t *testing.T, s *Session, _ *atomic.Int32) {
 		take(t, s, &user{terms: usual()})
 		_, _ = s.End()
-		s.lookOut() // the timer may have rung at the same moment
+		s.listenForBreaks() // the timer may have rung at the same moment
 		if s.busy != 0 {
 			t.Errorf("%d calls are under way", s.busy)
 		}

@@ -30,15 +30,15 @@ type outage struct {
 	acquires latest      // when the latest answered lock request was sent
 	missing  atomic.Bool // since is set
 
-	mu    sync.Mutex
-	since time.Time // when the first failed request since the last answer was sent
-	told  bool
-	err   error
-	news  []func() // reports to deliver; the first is being delivered
+	mu       sync.Mutex
+	since    time.Time // when the first failed request since the last answer was sent
+	reported bool
+	err      error
+	news     []func() // reports to deliver; the first is being delivered
 }
 
-// hear records that the store answered a request that was sent at sent.
-func (s *Session) hear(sent time.Time) {
+// answered records that the store answered a request that was sent at sent.
+func (s *Session) answered(sent time.Time) {
 	o := &s.outage
 	o.heard.raise(s.instant(sent))
 	if !o.missing.Load() {
@@ -46,10 +46,10 @@ func (s *Session) hear(sent time.Time) {
 	}
 	o.mu.Lock()
 	since, over := o.since, Outage{Since: clock.Local(o.since), Err: o.err, Over: true}
-	told := o.told
-	o.since, o.told, o.err = time.Time{}, false, nil
+	reported := o.reported
+	o.since, o.reported, o.err = time.Time{}, false, nil
 	o.missing.Store(false)
-	if told {
+	if reported {
 		away := s.Now().Sub(since).Round(time.Millisecond)
 		s.tellLater(func() {
 			o.log.Info("leasehold: the store answers again", "away", away)
@@ -59,9 +59,9 @@ func (s *Session) hear(sent time.Time) {
 	o.mu.Unlock()
 }
 
-// miss records that a request that was sent at sent was not answered. If ctx has ended,
+// unanswered records that a request that was sent at sent was not answered. If ctx has ended,
 // or if the error is permanent, the store is not to blame.
-func (s *Session) miss(ctx context.Context, sent time.Time, err error) {
+func (s *Session) unanswered(ctx context.Context, sent time.Time, err error) {
 	if ctx.Err() != nil || s.IsClosing() || timing.Permanent(err) {
 		return
 	}
@@ -72,8 +72,8 @@ func (s *Session) miss(ctx context.Context, sent time.Time, err error) {
 		o.missing.Store(true)
 	}
 	o.err = err
-	begins := !o.told && s.Now().Sub(o.since) >= timing.OutageAfter
-	o.told = o.told || begins
+	begins := !o.reported && s.Now().Sub(o.since) >= timing.OutageAfter
+	o.reported = o.reported || begins
 	now := Outage{Since: clock.Local(o.since), Err: err}
 	if begins {
 		s.tellLater(func() {

@@ -22,15 +22,15 @@ func TestOutage_NothingIsToldBehindTheEnd(t *testing.T) {
 		var lines, told atomic.Int32
 		s := New(memdriver.New(), slog.New(counting{&lines}), func(Outage) { told.Add(1) })
 		sent := s.Now()
-		s.miss(t.Context(), sent, driver.ErrUnavailable)
+		s.unanswered(t.Context(), sent, driver.ErrUnavailable)
 		time.Sleep(timing.OutageAfter)
-		s.miss(t.Context(), s.Now(), driver.ErrUnavailable)
+		s.unanswered(t.Context(), s.Now(), driver.ErrUnavailable)
 		synctest.Wait()
 		if l, n := lines.Load(), told.Load(); l != 1 || n != 1 {
 			t.Fatalf("%d lines and %d events of the beginning", l, n)
 		}
 		s.Close()
-		s.hear(s.Now())
+		s.answered(s.Now())
 		synctest.Wait()
 		if l, n := lines.Load(), told.Load(); l != 1 || n != 1 {
 			t.Errorf("%d lines and %d events at the end", l, n)
@@ -49,11 +49,11 @@ func TestOutage_TheEndIsToldBehindTheBeginning(t *testing.T) {
 			}
 			over = append(over, o.Over)
 		})
-		s.miss(t.Context(), s.Now(), driver.ErrUnavailable)
+		s.unanswered(t.Context(), s.Now(), driver.ErrUnavailable)
 		time.Sleep(timing.OutageAfter)
 		began := s.Now()
-		s.miss(t.Context(), began, driver.ErrUnavailable)
-		s.hear(s.Now())
+		s.unanswered(t.Context(), began, driver.ErrUnavailable)
+		s.answered(s.Now())
 		if took := s.Now().Sub(began); took > 0 {
 			t.Errorf("an observer held the store's answer up for %v", took)
 		}
@@ -94,21 +94,21 @@ func TestOutage_IsToldOnceEachWay(t *testing.T) {
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		s.miss(ended, begin.Add(-time.Hour), errReset)
-		s.miss(t.Context(), begin.Add(-time.Hour), driver.ErrInvalid)
-		s.miss(t.Context(), begin, errReset)
+		s.unanswered(ended, begin.Add(-time.Hour), errReset)
+		s.unanswered(t.Context(), begin.Add(-time.Hour), driver.ErrInvalid)
+		s.unanswered(t.Context(), begin, errReset)
 		time.Sleep(timing.OutageAfter - 1)
-		s.miss(t.Context(), s.Now(), errReset)
+		s.unanswered(t.Context(), s.Now(), errReset)
 		heard(0)
 		time.Sleep(time.Nanosecond)
-		s.miss(t.Context(), s.Now(), driver.ErrUnavailable)
+		s.unanswered(t.Context(), s.Now(), driver.ErrUnavailable)
 		heard(1)
 		time.Sleep(time.Second)
-		s.miss(t.Context(), s.Now(), errReset)
+		s.unanswered(t.Context(), s.Now(), errReset)
 		heard(1)
-		s.hear(s.Now())
+		s.answered(s.Now())
 		heard(2)
-		s.hear(s.Now())
+		s.answered(s.Now())
 		heard(2)
 		for i, want := range []Outage{{Err: driver.ErrUnavailable}, {Err: errReset, Over: true}} {
 			if o := told[i]; !errors.Is(o.Err, want.Err) || o.Over != want.Over || o.Since.Sub(begin).Abs() > ms {
@@ -117,24 +117,24 @@ func TestOutage_IsToldOnceEachWay(t *testing.T) {
 		}
 		// Another outage counts from its own beginning.
 		again := s.Now()
-		s.miss(t.Context(), again, errReset)
+		s.unanswered(t.Context(), again, errReset)
 		time.Sleep(timing.OutageAfter - 1)
-		s.miss(t.Context(), s.Now(), errReset)
+		s.unanswered(t.Context(), s.Now(), errReset)
 		heard(2)
 		time.Sleep(time.Nanosecond)
-		s.miss(t.Context(), s.Now(), errReset)
+		s.unanswered(t.Context(), s.Now(), errReset)
 		if heard(3); told[2].Over || !told[2].Since.Equal(again) {
 			t.Errorf("told %+v", told[2])
 		}
 		// A short outage is not reported at all.
-		s.hear(s.Now())
+		s.answered(s.Now())
 		heard(4)
-		s.miss(t.Context(), s.Now(), errReset)
-		s.hear(s.Now())
+		s.unanswered(t.Context(), s.Now(), errReset)
+		s.answered(s.Now())
 		heard(4)
 		go s.Close()
 		synctest.Wait()
-		s.miss(t.Context(), begin, errReset)
+		s.unanswered(t.Context(), begin, errReset)
 		if heard(4); s.outage.missing.Load() {
 			t.Error("a session that ends missed something")
 		}
@@ -193,7 +193,7 @@ func TestUndo_IsRepeatedUntilItIsAnsweredOrOver(t *testing.T) {
 }
 
 // TestUndo_AtAClose: the undo ends within about a release timeout. The close ends a pause of the
-// undo early, and an undo that is queued at the gate starts at once.
+// undo early, and an undo that is queued at the limiter starts at once.
 func TestUndo_AtAClose(t *testing.T) {
 	for _, full := range []bool{false, true} {
 		d := &script{release: answersTo(driver.ErrUnavailable)}

@@ -10,8 +10,8 @@ import (
 
 // punctuality describes how a driver limits the time of its calls.
 type punctuality struct {
-	told  bool          // it observes a context's Deadline without Done
-	after time.Duration // its own limit; 0 means no limit
+	observesDeadline bool          // it observes a context's Deadline without Done
+	after            time.Duration // its own limit; 0 means no limit
 }
 
 func punctualityOf(d driver.Driver) punctuality {
@@ -19,24 +19,24 @@ func punctualityOf(d driver.Driver) punctuality {
 	if !ok {
 		return punctuality{}
 	}
-	return punctuality{told: true, after: p.CallTimeout()}
+	return punctuality{observesDeadline: true, after: p.CallTimeout()}
 }
 
 // bound returns a context in which a call of the driver ends after about d. A driver with
-// told set needs only the Deadline, or not even that if its own limit is short enough.
+// observesDeadline set needs only the Deadline, or not even that if its own limit is short enough.
 func (s *Session) bound(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	p := s.punctual
-	if p.told && p.after > 0 && p.after <= d+d/4 {
-		return ctx, nothing
+	if p.observesDeadline && p.after > 0 && p.after <= d+d/4 {
+		return ctx, noop
 	}
 	deadline := time.Now().Add(d)
 	if end, ok := ctx.Deadline(); ok && !end.After(deadline) {
-		return ctx, nothing
+		return ctx, noop
 	}
-	if !p.told {
+	if !p.observesDeadline {
 		return context.WithDeadline(ctx, deadline)
 	}
-	return timing.Untimed(ctx, deadline), nothing
+	return timing.Untimed(ctx, deadline), noop
 }
 
-func nothing() {}
+func noop() {}

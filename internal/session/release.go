@@ -57,13 +57,13 @@ func (h *Hold) Release(ctx context.Context, lost bool, limit time.Duration) erro
 	case lost:
 		return nil // the lease had already ended, so the answer does not matter
 	}
-	return h.judge(&reply, repeated)
+	return h.releaseError(&reply, repeated)
 }
 
-// judge returns the error for the answer to the release of a live lease. Gone means that
+// releaseError returns the error for the answer to the release of a live lease. Gone means that
 // the lease had been lost, unless an unanswered try may have released it, or it expired
 // before the answer.
-func (h *Hold) judge(reply *driver.Reply, repeated bool) error {
+func (h *Hold) releaseError(reply *driver.Reply, repeated bool) error {
 	switch {
 	case reply.Broken:
 		return Broken(reply.Reason)
@@ -89,8 +89,8 @@ func (h *Hold) longest() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	longest := max(h.ttl, h.asked)
-	if h.rare != nil {
-		longest = max(longest, time.Duration(h.rare.taken-h.s.instant(h.s.Now())))
+	if h.rareState != nil {
+		longest = max(longest, time.Duration(h.rareState.taken-h.s.instant(h.s.Now())))
 	}
 	return longest
 }

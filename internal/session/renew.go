@@ -21,16 +21,16 @@ func (h *Hold) Extend(ttl time.Duration) (<-chan error, error) {
 	if h.ended != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotHeld, h.ended)
 	}
-	a := h.need()
-	a.extends = append(a.extends, extension{ttl: ttl, told: done})
+	a := h.needRareState()
+	a.extends = append(a.extends, extension{ttl: ttl, outcome: done})
 	h.s.keeper.Add(&h.task, h.s.Now())
 	return done, nil
 }
 
 // extension is a waiting call of Extend.
 type extension struct {
-	ttl  time.Duration
-	told chan error
+	ttl     time.Duration
+	outcome chan error
 	// unsure reports whether an unanswered renewal may have extended the lease.
 	unsure bool
 }
@@ -46,7 +46,7 @@ func (h *Hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 		return driver.Ref{}, 0, false
 	}
 	h.asked = h.ttl
-	if a := h.rare; a != nil {
+	if a := h.rareState; a != nil {
 		a.flying = append(a.flying, a.extends...)
 		a.extends = nil
 		for _, e := range a.flying {
@@ -78,7 +78,7 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 		h.end(Gone(&reply))
 		return time.Time{}
 	}
-	a := h.need()
+	a := h.needRareState()
 	refused := timing.Refused(err)
 	if refused {
 		h.refuse(a, err)
@@ -88,7 +88,7 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 		}
 	}
 	if !timing.Definite(err) {
-		h.doubt(a)
+		h.markUnconfirmed(a)
 	}
 	a.failed = err
 	a.attempts++
@@ -103,8 +103,8 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	return now.Add(timing.RenewIn(h.ttl, left, a.attempts, timing.Definite(err), h.terms().MaxAttempts > 0))
 }
 
-// doubt records that an unanswered renewal may have taken effect. The caller holds mu.
-func (h *Hold) doubt(a *rare) {
+// markUnconfirmed records that an unanswered renewal may have taken effect. The caller holds mu.
+func (h *Hold) markUnconfirmed(a *rareState) {
 	a.taken = max(a.taken, h.lasting())
 	for i := range a.flying {
 		a.flying[i].unsure = true
@@ -117,16 +117,16 @@ func (h *Hold) lasting() clock.Instant { return h.s.instant(h.s.Now()) + clock.I
 
 // refuse reports a refused renewal to the waiting extensions. Those with a shorter TTL
 // than this renewal asked for stay and are tried again. The caller holds mu.
-func (h *Hold) refuse(a *rare, err error) {
+func (h *Hold) refuse(a *rareState, err error) {
 	var less []extension
 	for _, e := range a.flying {
 		switch {
 		case h.ttl < h.asked && e.ttl < h.asked:
 			less = append(less, e)
 		case e.unsure:
-			e.told <- unknown(err)
+			e.outcome <- unknown(err)
 		default:
-			e.told <- err
+			e.outcome <- err
 		}
 	}
 	a.extends, a.flying = append(less, a.extends...), nil
@@ -137,7 +137,7 @@ func (h *Hold) onlyAsked() bool { return !h.window && h.terms().NoRenewal }
 
 // fallBack returns when to renew the lease without the refused extensions: the refusal
 // does not affect the lease with its previous TTL. The caller holds mu.
-func (h *Hold) fallBack(a *rare) time.Time {
+func (h *Hold) fallBack(a *rareState) time.Time {
 	h.asked = h.ttl
 	if len(a.extends) == 0 && h.onlyAsked() {
 		a.failed, a.attempts = nil, 0
@@ -151,16 +151,16 @@ func (h *Hold) fallBack(a *rare) time.Time {
 func (h *Hold) renewed(sent time.Time) time.Time {
 	h.ttl, h.window = h.asked, false
 	h.deadline = max(h.deadline, h.s.instant(h.terms().deadline(sent, h.asked)))
-	if a := h.rare; a != nil {
+	if a := h.rareState; a != nil {
 		a.failed, a.attempts = nil, 0
 		for _, e := range a.flying {
-			e.told <- nil
+			e.outcome <- nil
 		}
 		if a.flying = nil; len(a.extends) > 0 {
 			return h.s.Now()
 		}
 		if a.cutoff == nil && a.taken <= h.lasting() {
-			h.rare = nil
+			h.rareState = nil
 		}
 	}
 	if h.terms().NoRenewal || h.winding {

@@ -28,8 +28,8 @@ type Session struct {
 	expiry   expiry
 	epoch    clock.Epoch
 
-	asking  gate         // for lock requests
-	undoing gate         // for undoing abandoned requests
+	asking  limiter      // for lock requests
+	undoing limiter      // for undoing abandoned requests
 	recalls atomic.Int32 // changes being taken back; see maxRecalls
 	outage  outage
 	hints   atomic.Uint64
@@ -204,7 +204,7 @@ func (s *Session) register(h *Hold) error {
 		s.sharedID = true
 		s.holds[s.nameOf(h.key, h.id)] = h
 	}
-	s.beAlert()
+	s.watchForBreaks()
 	return nil
 }
 

@@ -219,8 +219,8 @@ func TestTerms_SayHowLongAStoreIsWaitedFor(t *testing.T) {
 		if o, try := terms.outage(since, now), terms.tryOutage(since, now); o != c.wantOutage || try != c.wantTry {
 			t.Errorf("%+v: %v and %v", c, o, try)
 		}
-		if terms.tired(1) != c.tiredAtTheLast || !terms.tired(0) || !terms.tired(-1) {
-			t.Errorf("%+v: tired with time left: %v, without: %v", c, terms.tired(1), terms.tired(0))
+		if terms.givesUp(1) != c.tiredAtTheLast || !terms.givesUp(0) || !terms.givesUp(-1) {
+			t.Errorf("%+v: tired with time left: %v, without: %v", c, terms.givesUp(1), terms.givesUp(0))
 		}
 	}
 }
@@ -284,7 +284,7 @@ func TestBound_EndsCallsInTime(t *testing.T) {
 func TestAgenda_HoldsWhatWasSetAndNotRemoved(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 0))
-		a := agenda[task]{place: func(t *task) *int32 { return &t.place }}
+		a := dueHeap[task]{place: func(t *task) *int32 { return &t.place }}
 		all := make([]task, 1+rnd.IntN(40))
 		want := make(map[*task]clock.Instant)
 		for range 300 {

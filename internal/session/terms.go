@@ -59,8 +59,8 @@ func (t *Terms) tryOutage(since, now time.Time) time.Duration {
 	return min(t.outage(since, now), cmp.Or(t.MaxTry, timing.TryOutage)-now.Sub(since))
 }
 
-// tired reports whether to give up on a store that failed, with the time left.
-func (t *Terms) tired(left time.Duration) bool { return left <= 0 || t.MaxOutage == 0 }
+// givesUp reports whether to give up on a store that failed, with the time left.
+func (t *Terms) givesUp(left time.Duration) bool { return left <= 0 || t.MaxOutage == 0 }
 
 // renewal returns when to renew a lease with this origin.
 func (t *Terms) renewal(origin time.Time, ttl time.Duration) time.Time {

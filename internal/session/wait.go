@@ -45,7 +45,7 @@ func (w *Waiter) wait(ctx context.Context, a *Answer, observe func(Progress)) er
 	}
 	w.keep(a)
 	for {
-		if err := w.s.over(ctx); err != nil {
+		if err := w.s.endCause(ctx); err != nil {
 			return w.giveUp(err)
 		}
 		select {
@@ -153,7 +153,7 @@ func (w *Waiter) progress() Progress {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.s.Now()
-	return Progress{Position: w.sight.position, Holder: w.sight.now(now), Waited: now.Sub(w.began)}
+	return Progress{Position: w.lastSeen.position, Holder: w.lastSeen.now(now), Waited: now.Sub(w.began)}
 }
 
 // tell is not inlined: it would grow every waiter's stack.

@@ -284,7 +284,7 @@ func TestWait_TheNextOfTheLineAsksSoon(t *testing.T) {
 		}
 		// All have just asked, at the same time.
 		due := func(i int) time.Duration {
-			return locked(&s.keeper.mu, func() time.Duration { return s.keeper.epoch.Time(s.keeper.agenda.due(&all[i].w.task)).Sub(s.Now()) })
+			return locked(&s.keeper.mu, func() time.Duration { return s.keeper.epoch.Time(s.keeper.heap.due(&all[i].w.task)).Sub(s.Now()) })
 		}
 		if first := due(0); first > time.Second || due(1) < 4*time.Second || due(2) < 4*time.Second {
 			t.Errorf("due after %v, %v and %v", first, due(1), due(2))
@@ -575,7 +575,7 @@ func TestWaiter_TakesHintsThatAreForIt(t *testing.T) {
 					c.change(w)
 				}
 				w.hint(c.hint)
-				due, want := s.keeper.epoch.Time(s.keeper.agenda.due(&w.task)).Sub(s.Now()), c.due
+				due, want := s.keeper.epoch.Time(s.keeper.heap.due(&w.task)).Sub(s.Now()), c.due
 				if want == none {
 					want = 59 * time.Second
 				}
@@ -584,7 +584,7 @@ func TestWaiter_TakesHintsThatAreForIt(t *testing.T) {
 				}
 				if w.early != nil {
 					w.keep(&Answer{Reply: queued, sent: s.Now()})
-					if due := s.keeper.epoch.Time(s.keeper.agenda.due(&w.task)).Sub(s.Now()); due != 0 || w.early != nil {
+					if due := s.keeper.epoch.Time(s.keeper.heap.due(&w.task)).Sub(s.Now()); due != 0 || w.early != nil {
 						t.Errorf("once it is answered it is due after %v", due)
 					}
 				}
@@ -671,53 +671,53 @@ func TestSight_FollowsWhatTheStoreSays(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		do   func(s *sight)
+		do   func(s *lastSeen)
 		want seen
 	}{
-		{"nothing is known", func(*sight) {}, seen{}},
-		{"a holder is told", func(s *sight) { s.answer(begin, &driver.Reply{Position: 3, Holders: holder}) }, seen{3, "h", 6 * time.Second}},
-		{"a holder's time is over", func(s *sight) {
+		{"nothing is known", func(*lastSeen) {}, seen{}},
+		{"a holder is told", func(s *lastSeen) { s.answer(begin, &driver.Reply{Position: 3, Holders: holder}) }, seen{3, "h", 6 * time.Second}},
+		{"a holder's time is over", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 3, Holders: []driver.Holder{{ID: "h", Remaining: time.Second}}})
 		}, seen{3, "h", 0}},
-		{"the same place", func(s *sight) {
+		{"the same place", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 3, Holders: holder})
 			s.answer(later(time.Second), &driver.Reply{Position: 3, RetryAfter: time.Minute})
 		}, seen{3, "h", 6 * time.Second}},
-		{"another place", func(s *sight) {
+		{"another place", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 3, Holders: holder})
 			s.answer(later(time.Second), &driver.Reply{Position: 2, RetryAfter: time.Minute})
 		}, seen{2, "", 0}},
-		{"the first place, and when to ask", func(s *sight) {
+		{"the first place, and when to ask", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
 			s.answer(later(time.Second), &driver.Reply{Position: 1, RetryAfter: 20 * time.Second})
 		}, seen{1, "h", 17 * time.Second}},
-		{"the first place behind another library, and when to ask", func(s *sight) {
+		{"the first place behind another library, and when to ask", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 1, Holders: []driver.Holder{{Remaining: 10 * time.Second, Foreign: true}}})
 			s.answer(later(time.Second), &driver.Reply{Position: 1, RetryAfter: 500 * time.Millisecond})
 			s.lead(later(time.Second), 500*time.Millisecond)
 		}, seen{1, "", 6 * time.Second}},
-		{"the first place, and nothing else", func(s *sight) {
+		{"the first place, and nothing else", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
 			s.answer(later(time.Second), &driver.Reply{Position: 1})
 		}, seen{1, "h", 6 * time.Second}},
-		{"the first place, and to ask at once", func(s *sight) {
+		{"the first place, and to ask at once", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
 			s.answer(later(time.Second), &driver.Reply{Position: 1, RetryAfter: 1})
 		}, seen{1, "h", 0}},
-		{"the first place by a hint to ask at once", func(s *sight) {
+		{"the first place by a hint to ask at once", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
 			s.lead(later(time.Second), 1)
 		}, seen{1, "h", 0}},
-		{"the first place by a hint", func(s *sight) {
+		{"the first place by a hint", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 2, Holders: holder})
 			s.lead(later(time.Second), 20*time.Second)
 		}, seen{1, "", 17 * time.Second}},
-		{"the first place by a hint that says no time", func(s *sight) {
+		{"the first place by a hint that says no time", func(s *lastSeen) {
 			s.answer(begin, &driver.Reply{Position: 1, Holders: holder})
 			s.lead(later(time.Second), 0)
 		}, seen{1, "h", 6 * time.Second}},
 	} {
-		s := new(sight)
+		s := new(lastSeen)
 		c.do(s)
 		h := s.now(later(4 * time.Second))
 		if got := (seen{s.position, h.ID, h.Remaining}); got != c.want {

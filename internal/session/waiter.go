@@ -28,26 +28,26 @@ type Waiter struct {
 
 	ctx context.Context // of the wait; set before the ticket is kept
 
-	mu       sync.Mutex
-	answered time.Time     // when the request whose answer set clock was sent
-	clock    time.Duration // the store's clock in that answer
-	sight    sight
-	asked    bool          // a request was sent
-	told     string        // the address that the ticket has in the store
-	poll     bool          // hints do not reach us
-	hints    uint64        // the session's count of hints when poll was set
-	resynced bool          // the session has subscribed again since the last answer
-	failed   error         // error of the last request, until one is answered
-	failures int           // in a row
-	failing  time.Time     // when the first of these failures was sent
-	early    *driver.Hint  // arrived before the answer to the first request
-	busy     bool          // the store answered Busy, so it keeps no ticket
-	stopped  bool          // Stop was called
-	flying   bool          // a renewal of the ticket is under way
-	landed   chan struct{} // closed when that has been answered; nil if Stop does not wait
-	end      *Answer       // the outcome: one of end, gone and err
-	gone     bool          // the ticket no longer exists
-	err      error
+	mu            sync.Mutex
+	answered      time.Time     // when the request whose answer set clock was sent
+	clock         time.Duration // the store's clock in that answer
+	lastSeen      lastSeen
+	asked         bool          // a request was sent
+	ticketAddress string        // the address that the ticket has in the store
+	poll          bool          // hints do not reach us
+	hints         uint64        // the session's count of hints when poll was set
+	resynced      bool          // the session has subscribed again since the last answer
+	failed        error         // error of the last request, until one is answered
+	failures      int           // in a row
+	failing       time.Time     // when the first of these failures was sent
+	early         *driver.Hint  // arrived before the answer to the first request
+	busy          bool          // the store answered Busy, so it keeps no ticket
+	stopped       bool          // Stop was called
+	flying        bool          // a renewal of the ticket is under way
+	landed        chan struct{} // closed when that has been answered; nil if Stop does not wait
+	end           *Answer       // the outcome: one of end, gone and err
+	gone          bool          // the ticket no longer exists
+	err           error
 }
 
 // waiters pools waiters that did not call Wait, which is most, because their lock was
@@ -116,8 +116,8 @@ func (w *Waiter) appendTo(all []*Waiter) []*Waiter {
 func (w *Waiter) aim() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.asked, w.told = true, w.address()
-	w.req.HintAddress, w.req.TicketTTL = w.told, timing.TicketLife(w.told)
+	w.asked, w.ticketAddress = true, w.address()
+	w.req.HintAddress, w.req.TicketTTL = w.ticketAddress, timing.TicketLife(w.ticketAddress)
 }
 
 // recycle returns a waiter that did not call Wait to the pool. Hints no longer find it.
@@ -160,9 +160,9 @@ func (w *Waiter) Ask(time.Time) (driver.Ref, time.Duration, bool) {
 		return driver.Ref{}, 0, false
 	}
 	w.flying = true
-	w.told = w.address()
-	life := timing.TicketLife(w.told)
-	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, TicketTTL: life, HintAddress: w.told}, life / 3, true
+	w.ticketAddress = w.address()
+	life := timing.TicketLife(w.ticketAddress)
+	return driver.Ref{Key: w.req.Key, ID: w.req.ID, TTL: w.req.TTL, TicketTTL: life, HintAddress: w.ticketAddress}, life / 3, true
 }
 
 // asksItself reports whether the next request must be an Acquire: for the first of a
@@ -193,10 +193,10 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 			w.failing = sent
 		}
 		w.failures++
-		if left := w.patience(); !w.t.tired(left) {
-			return w.s.Now().Add(min(timing.RetryIn(w.told, w.failures), left))
+		if left := w.timeLeft(); !w.t.givesUp(left) {
+			return w.s.Now().Add(min(timing.RetryIn(w.ticketAddress, w.failures), left))
 		}
-		w.err = unknown(w.s.away(w.failing, err)) // the lock may be handed over later
+		w.err = unknown(w.s.withElapsed(w.failing, err)) // the lock may be handed over later
 	case err != nil:
 		w.err = err
 	case reply.State == driver.Queued, reply.State == driver.Busy:
@@ -220,9 +220,9 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 	return time.Time{}
 }
 
-// patience returns how much longer to repeat an unanswered request, counted from the
+// timeLeft returns how much longer to repeat an unanswered request, counted from the
 // session's last answer. The caller holds mu.
-func (w *Waiter) patience() time.Duration {
+func (w *Waiter) timeLeft() time.Duration {
 	return w.t.outage(w.s.outage.heard.since(w.s, w.failing), w.s.Now())
 }
 
@@ -230,12 +230,12 @@ func (w *Waiter) patience() time.Duration {
 func (w *Waiter) queued(sent time.Time, reply driver.Reply) time.Time {
 	w.answered, w.clock, w.resynced = sent, reply.Clock, false
 	w.failed, w.failures = nil, 0
-	w.sight.answer(sent, &reply)
+	w.lastSeen.answer(sent, &reply)
 	select {
 	case w.news <- struct{}{}:
 	default:
 	}
-	wait := timing.AskIn(w.told, w.address(), w.s.lines.first(w.req.Key, w.place), reply.RetryAfter)
+	wait := timing.AskIn(w.ticketAddress, w.address(), w.s.lines.first(w.req.Key, w.place), reply.RetryAfter)
 	return w.s.Now().Add(wait)
 }
 
@@ -271,7 +271,7 @@ func (w *Waiter) act(h driver.Hint) {
 	case driver.HintResync:
 		w.resynced = true
 	case driver.HintAsk:
-		if w.sight.lead(now, h.RetryAfter); h.RetryAfter > 0 {
+		if w.lastSeen.lead(now, h.RetryAfter); h.RetryAfter > 0 {
 			now = now.Add(h.RetryAfter + time.Millisecond)
 		}
 	}
