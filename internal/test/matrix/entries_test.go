@@ -206,7 +206,7 @@ func (e *entry) isAhead() *entry {
 // notOnPostgres skips entries on PostgreSQL that a table of another store covers: plays in real
 // time take long.
 func (e *entry) notOnPostgres() *entry {
-	e.notOn = map[string]string{"postgres": "it asks what Mutex.Lock does, and real time is dear"}
+	e.notOn = map[string]string{"postgres": "its requests are those of Mutex.Lock, and real time is expensive"}
 	return e
 }
 
@@ -298,7 +298,7 @@ func locks() []*entry {
 	return append(all, shared...)
 }
 
-// others are the entries that do not take one lock.
+// others returns the entries that do not take exactly one lock.
 func others() []*entry {
 	soon := held(false, 700*time.Millisecond)
 	bg := context.Background()

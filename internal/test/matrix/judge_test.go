@@ -22,8 +22,8 @@ var life = timing.Life(ttl, drift)
 
 const key = "k"
 
-// cast is a play: two clients, of which only the first meets faults, and the leases that they
-// believe in.
+// cast is a play: two clients, of which only the first meets faults, and the leases that were
+// granted to them.
 type cast struct {
 	*world
 	a, b *leasehold.Client

@@ -25,7 +25,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-var only = flag.String("matrix.play", "", "of the plays on PostgreSQL, only those whose name has this text")
+var only = flag.String("matrix.play", "", "run only the plays on PostgreSQL with this text in their names")
 
 // The number of plays at a time, and the number of plays of which one is drawn.
 const (
@@ -41,7 +41,7 @@ const tries = 3
 
 // TestMatrix_OnPostgres calls every entry of the library under the faults that are possible
 // between a client and a PostgreSQL server. A proxy that understands the protocol applies them in
-// real time, and the checks are those of a bubble, with some seconds more for bounds of time. A
+// real time, and the checks are as in a bubble, with some seconds more for bounds of time. A
 // play during which the machine stood still is repeated if its errors may result from that: all
 // errors but two holders and a token that does not rise.
 func TestMatrix_OnPostgres(t *testing.T) {
@@ -191,7 +191,7 @@ func (s *scene) play(st *stage, p part) {
 		switch {
 		case len(c.wrongs) == 0:
 			if !c.hasMet() {
-				s.t.Logf("it has met no fault, and shows nothing: %s", &p)
+				s.t.Logf("it has met no fault, and proves no property: %s", &p)
 				s.mu.Lock()
 				s.unmet++
 				s.mu.Unlock()
@@ -217,7 +217,7 @@ func (s *scene) play(st *stage, p part) {
 
 // restart exposes all entries to a restart of one server, at the same time: half of the requests
 // are on their way when it is killed, and the other half are sent when it is gone. Leases last
-// for a minute, so that none may be lost.
+// for a minute, so that no lease may be lost.
 func (s *scene) restart(gone chan<- struct{}) {
 	st := s.open()
 	all := slices.DeleteFunc(players(), func(e *entry) bool { return e.inside })
@@ -357,7 +357,7 @@ func (r *archive) kill(pid uint32) {
 	_, _ = r.pool.Exec(context.Background(), `SELECT pg_terminate_backend($1::bigint::int, 5000)`, int64(pid))
 }
 
-// corner is the part of a store whose keys have a prefix. Its Close has no effect.
+// corner is the part of a store under a prefix. Its Close has no effect.
 type corner struct {
 	*postgresdriver.Driver
 	prefix string

@@ -28,7 +28,7 @@ func newKeyspace() *keyspace {
 
 func (k *keyspace) join() store { return k.Join() }
 
-// open returns a client of the driver whose commands meet faults.
+// open returns a client of the driver with faults for its commands.
 func (k *keyspace) open(w *weather) *redisroom.Store {
 	main, renew := &connection{weather: w, server: k}, &connection{weather: w, server: k}
 	return redisroom.New(redisroom.Config{Main: main, Renew: renew, Prefix: "p:", Timeout: redisroom.DefaultTimeout})

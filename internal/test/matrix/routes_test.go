@@ -30,7 +30,7 @@ type answer struct {
 	Holders   []struct{ LeaseID string }
 }
 
-var errGaveUp = fmt.Errorf("no answer that says anything: %w", leasehold.ErrUnknown)
+var errGaveUp = fmt.Errorf("no useful answer: %w", leasehold.ErrUnknown)
 
 // send repeats a request until a service answers, each time to the next replica. It ignores pages
 // of gateways, and 5xx.
@@ -241,8 +241,8 @@ func (c *cast) answered(status int, a answer, sent time.Time, err error) (over b
 	return false, nil
 }
 
-// cut asks for the lock by a request whose connection ends, and by another request, before which
-// the second client has asked. Without a disturbance until then the place is kept, so that the
+// cut asks for the lock by a request that loses its connection, and by another request, before
+// which the second client has asked. Without a disturbance until then the place is kept, so that the
 // second request is served first.
 func cut(prepare func(*cast) error) *entry {
 	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: "with ticketMs, cut off, and asked again", prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
@@ -284,10 +284,10 @@ func cut(prepare func(*cast) error) *entry {
 	}}
 }
 
-// heard asks for the lock at one replica with the address of a stream of the other replica, and
+// notified asks for the lock at one replica with the address of a stream of the other replica, and
 // checks that the stream reports its turn: without a disturbance until then it does, also if the
 // connection of the stream has ended in between.
-func heard(situation string, lost bool, prepare func(*cast) error) *entry {
+func notified(situation string, lost bool, prepare func(*cast) error) *entry {
 	return &entry{of: []string{"POST /v1/locks/{name}"}, situation: situation, prepare: prepare, waits: true, call: func(ctx context.Context, c *cast) error {
 		stream := c.attend(ctx, "")
 		defer func() { stream.end() }()
@@ -384,7 +384,7 @@ func asked(c *cast) error {
 	return err
 }
 
-// several is asked with a second lock, whose lease was broken.
+// several renews a second lock too, after the break of its lease.
 func several(c *cast) error {
 	ctx := context.Background()
 	for _, r := range []struct {
@@ -401,13 +401,13 @@ func several(c *cast) error {
 	return asked(c)
 }
 
-const askedNothing = "it asks the store for nothing"
+const askedNothing = "it sends no request to the store"
 
 // noStore are the paths of which a service answers without its store.
 var noStore = []string{"/health", "/livez", "/metrics", "/openapi.json"}
 
 // notOnQuorums are the situations of an acquire that need sharers, or a queue.
-var notOnQuorums = []string{"shared", "places", "with notify, heard by another replica", "with notify, whose stream goes on", "with ticketMs, cut off, and asked again"}
+var notOnQuorums = []string{"shared", "places", "with notify, by another replica", "with notify, and the stream goes on", "with ticketMs, cut off, and asked again"}
 
 // routes are the entries of the service, by method and path. The forms of an operation, with
 // the name of the lock in the path and without, share a row, which plays the first: letter h
@@ -425,8 +425,8 @@ func routes() []*entry {
 		acquires("with waitMs, without a place", `{"leaseId":"w","ttlMs":3000,"waitMs":300,"ticketMs":0,"owner":"A"}`, held(false, 1500*time.Millisecond)),
 		acquires("asked again", `{"leaseId":"w","ttlMs":3000,"owner":"A"}`, soon),
 		acquires("with ticketMs", `{"leaseId":"w","ttlMs":3000,"ticketMs":1000,"owner":"A"}`, soon),
-		heard("with notify, heard by another replica", false, soon),
-		heard("with notify, whose stream goes on", true, soon),
+		notified("with notify, by another replica", false, soon),
+		notified("with notify, and the stream goes on", true, soon),
 		acquires("shared", `{"leaseId":"w","mode":"shared","ttlMs":3000,"waitMs":2000,"owner":"A"}`, soon),
 		acquires("places", `{"leaseId":"w","mode":"shared","limit":2,"permits":2,"ttlMs":3000,"waitMs":2000,"owner":"A"}`, soon),
 		{of: []string{"PUT /v1/locks/{name}/leases/{id}", "PUT /v1/leases"}, prepare: asked, keeps: true, call: func(ctx context.Context, c *cast) error {
@@ -492,7 +492,7 @@ func routes() []*entry {
 			}
 			return err
 		}},
-		{of: []string{"GET /v1/events"}, keeps: true, reads: true, call: tells("/v1/events?name=k", "lock")},
+		{of: []string{"GET /v1/events"}, keeps: true, reads: true, call: delivers("/v1/events?name=k", "lock")},
 	}
 	for _, pattern := range []string{"simple", "redlock", "retry", "watchdog", "reentrant", "read", "write", "fair"} {
 		all = append(all, &entry{of: []string{"POST /api/locks/" + pattern + "/{resourceId}"}, slow: true, call: func(ctx context.Context, c *cast) error {
@@ -512,7 +512,7 @@ func routes() []*entry {
 	for _, e := range all {
 		e.notOn = make(map[string]string)
 		if !strings.Contains(e.of[0], "/v1/l") || strings.HasPrefix(e.of[0], "GET") || slices.Contains(notOnQuorums, e.situation) {
-			e.notOn["quorum routes"] = "it is as on a store, or needs what a quorum has not"
+			e.notOn["quorum routes"] = "it is as on a store, or needs a property that a quorum lacks"
 		}
 		if slices.Contains(noStore, strings.TrimPrefix(e.of[0], "GET ")) {
 			e.notOn["behind"] = askedNothing
@@ -521,13 +521,13 @@ func routes() []*entry {
 	return all
 }
 
-// tells opens streams one after the other until one delivers the event, and fails if none does.
-func tells(path, event string) func(context.Context, *cast) error {
+// delivers opens streams one after the other until one delivers the event, and fails otherwise.
+func delivers(path, event string) func(context.Context, *cast) error {
 	return func(ctx context.Context, c *cast) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute/2)
 		defer cancel()
 		for ctx.Err() == nil {
-			if c.hears(ctx, path, event) {
+			if c.receives(ctx, path, event) {
 				return nil
 			}
 			select {
@@ -563,8 +563,8 @@ func (c *cast) listen() (end func()) {
 	return cancel
 }
 
-// hears reads a stream until an event comes.
-func (c *cast) hears(ctx context.Context, path, event string) bool {
+// receives reads a stream until an event comes.
+func (c *cast) receives(ctx context.Context, path, event string) bool {
 	ctx, cancel := context.WithTimeout(ctx, attention)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service"+path, nil)

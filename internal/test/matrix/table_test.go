@@ -29,7 +29,7 @@ const (
 
 // local are entries that send no request to a store, or only by methods of their results.
 var local = map[string]string{
-	"New": "opens nothing", "FromContext": "", "MultiFromContext": "", "ObserveWait": "its function is called by Lock",
+	"New": "sends no request", "FromContext": "", "MultiFromContext": "", "ObserveWait": "its function is called by Lock",
 	"Client.Mutex": "", "Client.RWMutex": "", "Client.Semaphore": "", "Client.Election": "", "Client.Stats": "", "RWMutex.RLocker": "", "Semaphore.Places": "",
 	"Lease.Context": "compares the clock", "Lease.Key": "", "Lease.Owner": "", "Lease.ID": "", "Lease.Token": "", "Lease.State": "compares the clock", "Lease.Deadline": "", "Lease.Remaining": "",
 	"MultiLease.Context": "compares the clock", "MultiLease.Parts": "", "MultiLease.Tokens": "", "MultiLease.State": "", "MultiLease.Deadline": "", "MultiLease.Remaining": "",

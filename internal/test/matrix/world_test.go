@@ -273,7 +273,7 @@ func answered(ctx context.Context, w *weather, do func(context.Context) error, t
 	}
 }
 
-// faulty is a driver whose messages meet faults.
+// faulty is a driver with faults for its messages.
 type faulty struct {
 	*weather
 	table shelf
@@ -476,7 +476,7 @@ func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.D
 // client to the services.
 func onService(t *testing.T) *world { return services(t, tables(), false) }
 
-// onPage is onService whose services have a page for people.
+// onPage is onService with a page for people.
 func onPage(t *testing.T) *world {
 	return services(t, tables(), false, server.WithPage(server.PageFull))
 }
@@ -484,7 +484,7 @@ func onPage(t *testing.T) *world {
 // behindService is onService with faults between the services and their store.
 func behindService(t *testing.T) *world { return services(t, tables(), true) }
 
-// behindPage is behindService whose services have a page for people.
+// behindPage is behindService with a page for people.
 func behindPage(t *testing.T) *world {
 	return services(t, tables(), true, server.WithPage(server.PageFull))
 }
@@ -566,7 +566,7 @@ func onServiceOnQuorum(t *testing.T) *world {
 	return w
 }
 
-// open is a driver whose Close has no effect, because it is shared.
+// open is a shared driver. Its Close has no effect.
 type open struct{ driver.Driver }
 
 func (open) Close() error            { return nil }
