@@ -19,6 +19,7 @@ func TestCheck_RefusesValuesOutOfBounds(t *testing.T) {
 		want string // part of the text; empty if the value is right
 	}{
 		{Key(strings.Repeat("k", 512)), ""},
+		{Key("k"), ""},
 		{Key("a ~日本\u00a0"), ""},
 		{Key(""), "key is empty"},
 		{Key(strings.Repeat("k", 513)), "key of 513 bytes is longer than 512"},
@@ -32,6 +33,7 @@ func TestCheck_RefusesValuesOutOfBounds(t *testing.T) {
 		{ID(strings.Repeat("i", 65)), "lease id"},
 		{ID(""), "lease id"},
 		{ID(".a"), "lease id"},
+		{ID("_a"), "lease id"},
 		{ID("a/"), "lease id"},
 		{Visit("", 0), ""},
 		{Visit("/_.-az09AZ", 10), ""},
