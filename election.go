@@ -184,7 +184,10 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if e.campaign.err != nil {
 		return Leader{}, e.campaign.err
 	}
-	snap, err := e.campaign.c.inspectHolders(ctx, e.campaign.key)
+	c := e.campaign.c
+	snap, err := c.read(ctx, e.campaign.key, func(ctx context.Context, key string) (Snapshot, error) {
+		return driver.Glance(ctx, c.session.Driver(), key) // without the waiters, at a lower cost
+	})
 	if err != nil {
 		return Leader{}, err
 	}

@@ -62,19 +62,22 @@ func (h *hold) Began(handed time.Time) {
 
 // Renewed implements [session.Events].
 func (h *hold) Renewed(sent time.Time, reply *driver.Reply, err error) {
-	done := err == nil && reply.State == driver.Granted
-	h.c.counts.renewal(done)
-	h.observation.renewed(h, sent, reply, err)
-	if done {
+	if err == nil && reply.State == driver.Granted {
+		h.c.counts.renewed.Add(1)
 		h.watch()
+	} else {
+		h.c.counts.failed.Add(1)
 	}
+	h.observation.renewed(h, sent, reply, err)
 }
 
 // Ended implements [session.Events]. It ends the contexts first and calls observers then,
 // since observers may be slow.
 func (h *hold) Ended(cause error) {
 	state := stateAfter(cause)
-	h.c.counts.end(state)
+	if state == Lost { // other leases are counted by gaveBack
+		h.c.counts.lost.Add(1)
+	}
 	h.mu.Lock()
 	entries := slices.Clone(h.entries)
 	for _, e := range entries {

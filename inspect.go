@@ -54,14 +54,21 @@ func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 	if !ok {
 		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w by this store", ErrUnsupported))
 	}
-	snap, err := Snapshot{}, c.usable()
+	snap, err := c.read(ctx, key, store.Inspect)
 	if err == nil {
-		snap, err = store.Inspect(ctx, key)
+		snap.Line = c.lines.Len(key)
+	}
+	return snap, err
+}
+
+// read returns the result of inspect, a function of the store.
+func (c *Client) read(ctx context.Context, key string, inspect func(context.Context, string) (Snapshot, error)) (snap Snapshot, err error) {
+	if err = c.usable(); err == nil {
+		snap, err = inspect(ctx, key)
 	}
 	if err != nil {
 		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(ctx, err)))
 	}
-	snap.Line = c.lines.Len(key)
 	return snap, nil
 }
 
@@ -83,18 +90,6 @@ func (c *Client) readError(ctx context.Context, err error) error {
 		return session.Because(session.CauseOf(ctx), err)
 	}
 	return timing.OfRead(err)
-}
-
-// inspectHolders is Inspect without the waiters, which some stores answer at a lower cost.
-func (c *Client) inspectHolders(ctx context.Context, key string) (Snapshot, error) {
-	snap, err := Snapshot{}, c.usable()
-	if err == nil {
-		snap, err = driver.Glance(ctx, c.session.Driver(), key)
-	}
-	if err != nil {
-		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(ctx, err)))
-	}
-	return snap, nil
 }
 
 // Keys yields the keys, with the given prefix, of locks that are held or waited

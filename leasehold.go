@@ -158,27 +158,12 @@ type counters struct {
 	granted, refused, lost, released, renewed, failed atomic.Int64
 }
 
-// end counts a lease that has ended as lost. Other leases are counted by gaveBack.
-func (n *counters) end(state State) {
-	if state == Lost {
-		n.lost.Add(1)
-	}
-}
-
 // gaveBack counts a lease that was live when it was given back, by the outcome.
 func (n *counters) gaveBack(err error) {
 	if errors.Is(err, ErrLost) {
 		n.lost.Add(1)
 	} else {
 		n.released.Add(1)
-	}
-}
-
-func (n *counters) renewal(confirmed bool) {
-	if confirmed {
-		n.renewed.Add(1)
-	} else {
-		n.failed.Add(1)
 	}
 }
 
