@@ -298,13 +298,7 @@ func WithLabels(labels map[string]string) Option {
 // n already. Default 0; below 2^53, and at most 24 h ahead of the store's clock
 // in microseconds.
 func WithMinToken(n int64) Option {
-	return func(c *config) error {
-		if n < 0 || n >= 1<<53 {
-			return fmt.Errorf("minimum token %d is not between 0 and 2^53: %w", n, ErrInvalid)
-		}
-		c.minToken = n
-		return nil
-	}
+	return bounded("minimum token", n, 0, 1<<53-1, func(c *config) { c.minToken = n })
 }
 
 // Policy is the order in which the waiters of a lock are served; see [WithPolicy].
