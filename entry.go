@@ -158,14 +158,20 @@ func (e *entry) endThenRelease(left func()) error {
 	return e.end.once(&h.mu, func() (err error) {
 		h.c.session.Enter()
 		defer h.c.session.Leave()
-		lost, last := h.remove(e, cmp.Or(e.endCause(), ErrReleased))
-		e.cancel(ErrReleased)
-		left()
-		if last {
-			err = h.giveBack(lost, h.cfg.ReleaseTimeout)
-		}
-		if err = oneline.Join(lost, err); err != nil {
-			return lockError(h.Key(), err)
+		cause := cmp.Or(e.endCause(), ErrReleased)
+		lost, last, ended := h.remove(e, cause)
+		defer func() { // also if an observer panics
+			e.cancel(ErrReleased)
+			left()
+			if last {
+				err = h.giveBack(lost, h.cfg.ReleaseTimeout)
+			}
+			if err = oneline.Join(lost, err); err != nil {
+				err = lockError(h.Key(), err)
+			}
+		}()
+		if ended {
+			h.Left(cause)
 		}
 		return nil
 	})
@@ -179,6 +185,7 @@ type outcome struct {
 
 var (
 	errUnderWay = errors.New("under way")
+	errPanic    = errors.New("the call that released the lease panicked")
 	isDone      = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 )
 
@@ -191,12 +198,15 @@ func (o *outcome) once(mu *sync.Mutex, do func() error) error {
 	if o.ended == nil && o.err == nil {
 		o.err = errUnderWay
 		mu.Unlock()
-		err := do()
-		mu.Lock()
-		if o.ended != nil {
-			close(o.ended)
-		}
-		o.ended, o.err = isDone, err
+		err := errPanic
+		defer func() {
+			mu.Lock()
+			if o.ended != nil {
+				close(o.ended)
+			}
+			o.ended, o.err = isDone, err
+		}()
+		err = do()
 		return err
 	}
 	if errors.Is(o.err, errUnderWay) {

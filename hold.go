@@ -91,9 +91,11 @@ func (h *hold) Ended(cause error) {
 	for _, e := range entries {
 		e.unfollow() // so that a parent context that lives on does not keep the lease in memory
 	}
+	if state == Lost {
+		defer h.turn.Lost(cause) // also if an observer panics
+	}
 	h.observation.ended(h, cause)
 	if state == Lost {
-		h.turn.Lost(cause)
 		// In the background, so that a slow logger delays neither this caller nor renewals.
 		h.c.session.Background(func() {
 			h.cfg.Log.Error("leasehold: lease lost", "key", h.Key(), "lease", h.ID(), "token", h.Token(), "cause", cause)
@@ -262,23 +264,21 @@ func (h *hold) stay() {
 	h.leaving = false
 }
 
-// remove removes an entry. It returns the cause if the work was not protected to its end, and
-// whether the caller has to give the lease back: with the last entry, unless that was done.
-func (h *hold) remove(e *entry, cause error) (lost error, back bool) {
+// remove removes an entry. It returns the cause if the work was not protected to its end,
+// whether the caller has to give the lease back: with the last entry, unless that was done; and
+// whether it has to call Left.
+func (h *hold) remove(e *entry, cause error) (lost error, back, ended bool) {
 	e.unfollow()
 	h.Live()
 	h.mu.Lock()
 	if i := slices.Index(h.entries, e); i >= 0 {
 		h.entries = slices.Delete(h.entries, i, i+1)
 	}
-	back, ended, lost := h.Leave(len(h.entries) == 0, cause) // under mu, so that no re-entry comes in between
+	back, ended, lost = h.Leave(len(h.entries) == 0, cause) // under mu, so that no re-entry comes in between
 	h.windDown()
 	if e.state == Held {
 		e.state = stateAfter(cmp.Or(lost, cause))
 	}
 	h.mu.Unlock()
-	if ended {
-		h.Left(cause)
-	}
-	return lost, back
+	return lost, back, ended
 }

@@ -235,7 +235,10 @@ func (l *Lease) Detach(ctx context.Context) error {
 	}
 	err = fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // if a Release comes first
 	_ = l.end.once(&l.hold.mu, func() error {
-		err, _ = l.hold.remove(l.entry, errDetached)
+		var ended bool
+		if err, _, ended = l.hold.remove(l.entry, errDetached); ended {
+			defer l.hold.Left(errDetached)
+		}
 		if l.cancel(errDetached); err == nil {
 			l.hold.c.counts.gaveBack(nil)
 			l.hold.turn.Abandon()

@@ -753,7 +753,7 @@ func TestLocal_TryOvertakesNobodyInTheLine(t *testing.T) {
 
 // TestLocal_PanicOfAnObserverKeepsNoLock: the calls queued behind it still get the lock.
 func TestLocal_PanicOfAnObserverKeepsNoLock(t *testing.T) {
-	for _, where := range []string{"waiting", "acquired"} {
+	for _, where := range []string{"waiting", "acquired", "ended", "released"} {
 		runBubble(t, where, func(t *testing.T, store *memdriver.Driver) {
 			var armed atomic.Bool
 			burst := func(at string) {
@@ -767,15 +767,23 @@ func TestLocal_PanicOfAnObserverKeepsNoLock(t *testing.T) {
 					burst("acquired")
 					return ctx
 				},
+				Ended:    func(context.Context, leasehold.EndedInfo) { burst("ended") },
+				Released: func(context.Context, leasehold.ReleasedInfo) { burst("released") },
 			}))
 			first := must(t)(c.Mutex("k").Lock(t.Context()))
 			armed.Store(true)
 			go func() {
 				defer func() { _ = recover() }()
-				_, _ = c.Mutex("k").Lock(context.Background())
+				l, err := c.Mutex("k").Lock(context.Background())
+				if err == nil {
+					giveBack(t, l)
+				}
 			}()
 			synctest.Wait()
-			giveBack(t, first)
+			func() {
+				defer func() { _ = recover() }()
+				giveBack(t, first)
+			}()
 			synctest.Wait()
 			if armed.Load() {
 				t.Fatal("the observer was not called")
