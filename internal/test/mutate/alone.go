@@ -32,7 +32,7 @@ func (t *target) alone(m source.Mutant) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, program := range t.programs[:2] {
+	for _, program := range t.programs[:min(2, len(t.programs))] {
 		pkg, pattern, _ := strings.Cut(program, " ")
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		out, err := test(ctx, replaced, "-run="+pattern, pkg)

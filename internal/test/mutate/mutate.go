@@ -57,6 +57,34 @@ var targets = []*target{
 		name: "root", dir: ".", files: []string{"*.go"},
 		programs: []string{"./internal/test/library", ".", "./internal/test/locktest", "./internal/test/matrix"},
 	},
+	{
+		name: "check", dir: "internal/check", files: []string{"internal/check/*.go"},
+		programs: []string{"./internal/check", "./internal/test/library"},
+	},
+	{
+		name: "roomdriver", dir: "driver/roomdriver", files: []string{"driver/roomdriver/*.go"},
+		programs: []string{"./driver/roomdriver", "./driver/memdriver", "./driver/postgresdriver"},
+	},
+	{
+		name: "quorum", dir: "driver/quorumdriver", files: []string{"driver/quorumdriver/*.go"},
+		programs: []string{"./driver/quorumdriver", "./internal/test/explore"},
+	},
+	{
+		name: "postgres", dir: "driver/postgresdriver", files: []string{"driver/postgresdriver/*.go"},
+		programs: []string{"./driver/postgresdriver"},
+	},
+	{
+		name: "file", dir: "driver/filedriver", files: []string{"driver/filedriver/*.go"},
+		programs: []string{"./driver/filedriver"},
+	},
+	{
+		name: "http", dir: "driver/httpdriver", files: []string{"driver/httpdriver/*.go"},
+		programs: []string{"./driver/httpdriver"},
+	},
+	{
+		name: "server", dir: "server", files: []string{"server/*.go"},
+		programs: []string{"./server"},
+	},
 }
 
 var (
