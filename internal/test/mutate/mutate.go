@@ -58,7 +58,7 @@ var targets = []*target{
 		programs: []string{"./internal/test/library", ".", "./internal/test/locktest", "./internal/test/matrix"},
 	},
 	{
-		name: "check", dir: "internal/check", files: []string{"internal/check/*.go"},
+		name: "check", dir: "internal/check", files: []string{"internal/check/*.go"}, constants: []string{"MaxKey", "MaxOwner", "MaxReason", "MinTTL", "MaxTTL"},
 		programs: []string{"./internal/check", "./internal/test/library"},
 	},
 	{
