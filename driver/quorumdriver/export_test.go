@@ -1,6 +1,7 @@
 package quorumdriver
 
 import (
+	"context"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -30,6 +31,11 @@ func (s *Driver) unsettled() bool {
 		}
 	}
 	return false
+}
+
+// TakeTurn takes the turn of a lease that no call asks for.
+func (s *Driver) TakeTurn(ctx context.Context) error {
+	return (&lease{s: s, turn: make(chan struct{}, 1)}).takeTurn(ctx)
 }
 
 // Remembered returns the number of leases that the driver remembers.

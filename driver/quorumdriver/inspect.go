@@ -208,12 +208,13 @@ func parseCursor(text string) (c cursor, err error) {
 	if text == "" {
 		return c, nil
 	}
-	words := strings.SplitN(text, " ", 3)
-	n, _ := fmt.Sscan(text, &c.listed, &c.node)
-	if n < 2 || len(words) < 3 || c.listed < 0 || c.node < 0 {
+	_, _ = fmt.Sscan(text, &c.listed, &c.node)
+	if words := strings.SplitN(text, " ", 3); len(words) == 3 {
+		c.at = words[2]
+	}
+	if c.String() != text || c.listed < 0 || c.node < 0 {
 		return c, fmt.Errorf("cursor %q is not one of this store: %w", text, driver.ErrInvalid)
 	}
-	c.at = words[2]
 	return c, nil
 }
 

@@ -118,6 +118,11 @@ func (s *Driver) sweep() {
 // takeTurn waits until no other call of this process asks for the lease.
 func (l *lease) takeTurn(ctx context.Context) error {
 	select {
+	case l.turn <- struct{}{}: // also if ctx has ended
+		return nil
+	default:
+	}
+	select {
 	case l.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():

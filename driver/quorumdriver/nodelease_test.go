@@ -16,6 +16,18 @@ import (
 // delay makes later requests to the server take d each way.
 func (s *server) delay(d time.Duration) { s.set(func(s *server) { s.slow = d }) }
 
+// A call whose context has ended takes a free turn, and then returns the context's error
+// instead of one about another call.
+func TestTurn_IsTakenIfItIsFree(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		if err := new(quorumdriver.Driver).TakeTurn(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // An acquire may reach a node long after the release of its lease.
 func TestRelease_AnAcquireThatComesLateRevivesNothing(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {

@@ -366,8 +366,10 @@ func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
 		if len(seen) != n {
 			t.Errorf("%d keys, want %d", len(seen), n)
 		}
-		if _, _, err := s.List(t.Context(), "", "nonsense"); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("a cursor that List has not returned: %v", err)
+		for _, cursor := range []string{"nonsense", "0 0", "-1 0 k", "0 -1 k", "0x0 0 k", "0  1 k", "0 1x k", " 0 1 k", "+0 0 k"} {
+			if _, _, err := s.List(t.Context(), "", cursor); !errors.Is(err, driver.ErrInvalid) {
+				t.Errorf("%q, a cursor that List has not returned: %v", cursor, err)
+			}
 		}
 		stores[2].Close()
 		if _, _, err := s.List(t.Context(), "k", ""); !errors.Is(err, driver.ErrNoQuorum) {

@@ -114,7 +114,7 @@ func (c *entering) Step(r *room.Record, now int64) (wakes []room.Wake, err error
 	c.reply, wakes, err = room.Acquire(r, req, now)
 	if c.left = ""; errors.Is(err, driver.ErrAmnesia) {
 		c.reply, c.left, err = driver.Reply{}, leaveProbe(r, now), nil
-	} else if err == nil {
+	} else if r.Token != 0 { // it shows as much as a probe
 		delete(r.Marks, probeMark)
 	}
 	return wakes, err

@@ -75,8 +75,8 @@ func TestGuard_ProcessesThatAskFirstDoNotRefuseEachOther(t *testing.T) {
 	})
 }
 
-// A first request asks for the lock, looks at the mark, and asks again, also if another
-// process has asked at the same time and went no further. The next request costs as much
+// A first request asks for the lock, looks at the mark, and asks again, also if other
+// requests that do not enter come in between. The next request costs as much
 // as one without Guard.
 func TestGuard_FirstRequestCostsThreeUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,11 @@ func TestGuard_FirstRequestCostsThreeUpdates(t *testing.T) {
 			if reply, err := y.Acquire(ctx, guardedRequest("y")); err == nil {
 				t.Errorf("%v after the context has ended", reply.State)
 			}
-			r.calls--
+			resize := driver.Request{Key: "k", ID: "y", TTL: time.Hour, Mode: driver.Shared, Limit: 2, Resize: true}
+			if reply, err := y.Acquire(t.Context(), resize); err != nil || reply.State != driver.Gone {
+				t.Errorf("resize: %v, %v", reply.State, err)
+			}
+			r.calls -= 2
 		}
 		for i, want := range []int{3, 1} {
 			r.calls = 0

@@ -81,13 +81,14 @@ func (c *marking) Step(r *room.Record, now int64) ([]room.Wake, error) {
 }
 
 // A request with Guard for a key without a known token leaves a probe in the record: a
-// random word. The driver then looks at the mark, and asks again. The record still has the
-// probe only if no data was lost since, so the store has been as it was when the mark was
-// seen. However long the process was stopped in between, no later look is needed.
+// random word. The driver then looks at the mark, and asks again. A table loses its data as
+// a whole, and a write takes effect once; so if the record still has the probe, no data was
+// lost since the mark was seen. However long the process was stopped in between, no later
+// look is needed.
 const (
 	probeMark = "?"    // its name among the marks of a record
 	probeLife = 60_000 // in ms; it is then asked for anew
-	maxProbes = 4      // of one request: others may remove one by entering
+	maxProbes = 64     // of one request: the record and its probe may be removed meanwhile
 )
 
 // leaveProbe returns the probe of a record. It adds one if there is none.

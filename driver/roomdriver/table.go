@@ -112,7 +112,6 @@ type Exchanger interface {
 	// found.Now is the clock, read during the call, in either case. If it is zero the
 	// record is unchanged, and the driver uses a transaction, for example if x.Enters
 	// and the table cannot save that.
-	// cannot save that, for instance.
 	//
 	// The table gives up a request that waits for another one after some seconds, by its
 	// own clock, so that the request has no effect later, when no caller expects it.
