@@ -55,7 +55,7 @@
 // node carries a mark that is lost with the data. A node without a mark refuses to grant
 // a key whose token it does not know, and the driver then reads the marks of all nodes.
 // If other nodes have marks, the node gets a mark that counts only after a quarantine of
-// [WithMaxTTL] and twice [WithMaxSkew]. Its vote is missing until then, and afterwards no
+// [WithMaxTTL], a margin, and twice [WithMaxSkew]. Its vote is missing until then, and afterwards no
 // lease that it has lost can be live. If no node has a mark and all can be reached,
 // they are new: the driver reserves each of them before it marks them, so that no other
 // process acts on outdated marks. A node reads its mark only if the token of a key
