@@ -117,15 +117,15 @@ func (s *scene) oversized(p *Party) bool {
 	return p.Mode == driver.Shared && s.Limit > 0 && p.Weight > s.Limit
 }
 
-// mustPass reports whether p has to let a waiter pass.
-func (s *scene) mustPass(p *Party) bool {
+// mustYield reports whether p has to wait behind a waiter.
+func (s *scene) mustYield(p *Party) bool {
 	if p.Policy == driver.Barging || s.reenters(p) {
 		return false
 	}
 	return len(s.Queue) > 0 && s.Queue[0].Rank < p.Rank
 }
 
-func (s *scene) admits(p *Party) bool { return s.fits(p) && !s.mustPass(p) }
+func (s *scene) admits(p *Party) bool { return s.fits(p) && !s.mustYield(p) }
 
 // rank returns the place of the next arrival.
 func (s *scene) rank(p *Party) int64 {

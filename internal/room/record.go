@@ -7,8 +7,8 @@
 // structures, with the same function names in the same order, and are tested against this
 // package.
 //
-// The rule in one sentence: a party enters if there is room for it after all waiters that
-// it must let pass.
+// The rule in one sentence: a party enters if it fits beside the holders and need not yield
+// to a waiter.
 package room
 
 import (

@@ -24,13 +24,13 @@ local function first()
   if q[1] then return sub(q[1], 2), tonumber(q[2]) - QUEUE end
 end
 
-local function must_pass(p)
+local function must_yield(p)
   if p.policy == '1' or reenters(p) then return false end
   local id, rank = first()
   return id and rank < p.rank
 end
 
-local function admits(p) return fits(p) and not must_pass(p) end
+local function admits(p) return fits(p) and not must_yield(p) end
 
 local function rank(p)
   local first_ = (p.policy == '2' and p.mode == 'x') or (p.policy == '3' and p.mode == 's')
