@@ -48,7 +48,7 @@ func (s *Server) ask(r *http.Request, e *event, call func(context.Context)) erro
 // after the other, and do not wait for clients or the store.
 func (s *Server) publish(e *event) {
 	if e.verb == renewing {
-		s.metrics.renewed(e)
+		s.metrics.countRenewal(e)
 	}
 	if e.err != nil {
 		return

@@ -91,8 +91,8 @@ func (m *metrics) beginAtZero(routes []Route) {
 	m.renewals.WithLabelValues("")
 }
 
-// renewed counts the answer to one renewal.
-func (m *metrics) renewed(e *event) {
+// countRenewal counts the answer to one renewal.
+func (m *metrics) countRenewal(e *event) {
 	cause, got := "", &e.got
 	switch {
 	case e.err != nil:

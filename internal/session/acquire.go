@@ -22,7 +22,7 @@ type Answer struct {
 	// Unanswered reports whether earlier tries may still reach the store.
 	Unanswered bool
 
-	patient bool // the caller waits for the lock, and therefore for an unavailable store
+	waits bool // the caller waits for the lock, and therefore for an unavailable store
 
 	began  time.Time     // when the first try was due
 	sent   time.Time     // when the answered try was sent, or the bound that replaces it
@@ -69,7 +69,7 @@ func (s *Session) Try(ctx context.Context, t *Terms, req *driver.Request) (Answe
 // Insist is Try for a caller that waits for the lock without a place in the queue. It
 // waits for an unavailable store as long as a queued waiter does.
 func (s *Session) Insist(ctx context.Context, t *Terms, req *driver.Request) (Answer, error) {
-	return s.try(ctx, t, req, Answer{patient: true})
+	return s.try(ctx, t, req, Answer{waits: true})
 }
 
 func (s *Session) try(ctx context.Context, t *Terms, req *driver.Request, a Answer) (Answer, error) {
@@ -151,10 +151,10 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 			break
 		}
 		left := s.timeLeft(a, t, s.Now())
-		if a.patient && timing.Definite(err) { // a store that answers only renewals may refuse locks for ever
+		if a.waits && timing.Definite(err) { // a store that answers only renewals may refuse locks for ever
 			left = t.outage(s.outage.acquires.since(s, a.began), s.Now())
 		}
-		if t.givesUp(left) || !a.patient && !a.Unanswered && attempt >= unavailableTries {
+		if t.givesUp(left) || !a.waits && !a.Unanswered && attempt >= unavailableTries {
 			err = s.withElapsed(a.began, last)
 			break
 		}
@@ -212,7 +212,7 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 // from its beginning. A wait is limited from the session's last answer, because a store
 // that serves other requests will serve this one.
 func (s *Session) timeLeft(a *Answer, t *Terms, now time.Time) time.Duration {
-	if !a.patient {
+	if !a.waits {
 		return t.tryOutage(a.began, now)
 	}
 	return t.outage(s.outage.heard.since(s, a.began), now)

@@ -88,7 +88,7 @@ func (w *Waiter) Close() {
 // Queue asks for the lock, and for a place in the queue. If it or the following wait
 // returns an error, the caller must undo the request.
 func (w *Waiter) Queue(ctx context.Context) (a Answer, err error) {
-	a.patient = true
+	a.waits = true
 	err = w.s.ask(ctx, w.t, &w.req, w, &a)
 	if w.began.IsZero() {
 		w.began = a.began

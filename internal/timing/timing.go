@@ -88,14 +88,14 @@ func UndoIn(attempt int) time.Duration {
 
 // RenewIn returns the pause after the nth failed renewal in a row, given the time left
 // of the lease. At first it is short, since most outages are. If a store certainly did not
-// execute the request (refused), because it was unreachable or refused it, a retry is
+// execute the request (notExecuted), because it was unreachable or refused it, a retry is
 // cheap, so its return is noticed within a second. A store that does not answer may be
 // overloaded. If attempts are counted, they are spread.
-func RenewIn(ttl, left time.Duration, n int, refused, counted bool) time.Duration {
+func RenewIn(ttl, left time.Duration, n int, notExecuted, counted bool) time.Duration {
 	pause := min(ttl/12, left/4)
 	if !counted {
 		pause = min(pause, 100*time.Millisecond<<min(n-1, 20))
-		if refused {
+		if notExecuted {
 			pause = min(pause, time.Second)
 		}
 	}
