@@ -48,7 +48,9 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 				l := r.queueUp(url, key)
 				return acts{func() {
 					r.eventually("promoted", func() bool { return replica.Info(t, "replication")["role"] == "master" })
-					l.pass(func() { outage.heal(primary) })
+					l.passToFirst()
+				}, func() {
+					l.passToSecond()
 					for _, leases := range others {
 						r.renewed(leases...)
 					}
@@ -56,7 +58,7 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 			}, func() {
 				primary.Replicated(t, key, 1)
 				outage.strike(t, primary, replica.Client().ClusterFailover(context.Background()).Err)
-			})
+			}, func() { outage.heal(primary) })
 		})
 	}
 }

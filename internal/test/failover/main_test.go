@@ -218,6 +218,7 @@ type line struct {
 	a, b          *leasehold.Client // the holder's and the waiters'
 	held          *leasehold.Lease
 	first, second <-chan entry
+	one           *leasehold.Lease // of the first
 }
 
 // queueUp makes a line at a key.
@@ -232,9 +233,9 @@ func (r *rig) queueUp(url, key string) *line {
 	return l
 }
 
-// pass plays the events after a failover: the lease is still held, and the waiters get the lock
-// in order. It calls between when the first waiter holds the lock.
-func (l *line) pass(between func()) {
+// passToFirst plays the first half of the events after a failover: the lease is still held, and
+// the first waiter gets the lock.
+func (l *line) passToFirst() {
 	l.Helper()
 	l.renewed(l.held)
 	l.crowd(l.a)
@@ -247,9 +248,14 @@ func (l *line) pass(between func()) {
 	if one.lease.Token() <= l.held.Token() {
 		l.Errorf("%s: token %d after %d", l.library, one.lease.Token(), l.held.Token())
 	}
-	between()
-	l.renewed(one.lease)
-	l.release(one.lease)
+	l.one = one.lease
+}
+
+// passToSecond plays the second half: the second waiter gets the lock.
+func (l *line) passToSecond() {
+	l.Helper()
+	l.renewed(l.one)
+	l.release(l.one)
 	two := l.enters(l.second)
 	l.release(two.lease)
 	l.crowd(l.b)

@@ -2,6 +2,7 @@ package failover_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +80,13 @@ func behindSentinels(t *testing.T, name string, outage outage) {
 		l := r.queueUp(url, "k")
 		return acts{func() {
 			promoted := awaitPromoted(r, s)
+			// One that still names the old primary would lead new connections to it when it goes on.
+			r.eventually("named by every sentinel", func() bool {
+				return !slices.ContainsFunc(s.Sentinels, func(sentinel *redistest.Server) bool {
+					named, err := sentinel.Client().Do(context.Background(), "SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.PrimaryName).StringSlice()
+					return err != nil || strings.Join(named, ":") != promoted.Addr()
+				})
+			})
 			if name == "replaced" {
 				// The old primary still serves for some ten seconds.
 				r.eventually("left the old primary", func() bool {
@@ -88,10 +96,10 @@ func behindSentinels(t *testing.T, name string, outage outage) {
 			r.eventually("subscribed at the new primary", func() bool {
 				return len(promoted.Client().PubSubChannels(context.Background(), r.library+":*").Val()) > 0
 			})
-			l.pass(func() { outage.heal(s.Primary) })
-		}}
+			l.passToFirst()
+		}, l.passToSecond}
 	}, func() {
 		s.Primary.Replicated(t, "", 2)
 		outage.strike(t, s.Primary, failOver)
-	})
+	}, func() { outage.heal(s.Primary) })
 }

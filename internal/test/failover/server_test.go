@@ -36,7 +36,7 @@ func TestServer_R7_HoldsAndWaitsGoOnWhileItLoads(t *testing.T) {
 				return loading
 			})
 		}
-		return acts{refused, func() { l.pass(nothing) }}
+		return acts{refused, func() { l.passToFirst(); l.passToSecond() }}
 	}, func() {
 		s.RestartLoading(6 * time.Millisecond) // takes two minutes, unless the test ends it
 	}, func() {
