@@ -159,7 +159,7 @@ func (e *entry) endThenRelease(left func()) error {
 		h.c.session.Enter()
 		defer h.c.session.Leave()
 		cause := cmp.Or(e.endCause(), ErrReleased)
-		lost, last, ended := h.remove(e, cause)
+		last, ended, lost := h.remove(e, cause)
 		defer func() { // also if an observer panics
 			e.cancel(ErrReleased)
 			left()

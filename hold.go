@@ -264,10 +264,10 @@ func (h *hold) stay() {
 	h.leaving = false
 }
 
-// remove removes an entry. It returns the cause if the work was not protected to its end,
-// whether the caller has to give the lease back: with the last entry, unless that was done; and
-// whether it has to call Left.
-func (h *hold) remove(e *entry, cause error) (lost error, back, ended bool) {
+// remove removes an entry. It returns whether the caller has to give the lease back: with the
+// last entry, unless that was done; whether it has to call Left; and the cause if the work was
+// not protected to its end.
+func (h *hold) remove(e *entry, cause error) (back, ended bool, lost error) {
 	e.unfollow()
 	h.Live()
 	h.mu.Lock()
@@ -280,5 +280,5 @@ func (h *hold) remove(e *entry, cause error) (lost error, back, ended bool) {
 		e.state = stateAfter(cmp.Or(lost, cause))
 	}
 	h.mu.Unlock()
-	return lost, back, ended
+	return back, ended, lost
 }

@@ -236,7 +236,7 @@ func (l *Lease) Detach(ctx context.Context) error {
 	err = fmt.Errorf("%w: %w", ErrNotHeld, ErrReleased) // if a Release comes first
 	_ = l.end.once(&l.hold.mu, func() error {
 		var ended bool
-		if err, _, ended = l.hold.remove(l.entry, errDetached); ended {
+		if _, ended, err = l.hold.remove(l.entry, errDetached); ended {
 			defer l.hold.Left(errDetached)
 		}
 		if l.cancel(errDetached); err == nil {

@@ -321,7 +321,7 @@ func TestOpenAPI_HasTheBoundsOfRequests(t *testing.T) {
 		return s
 	}
 	permits := schema{Minimum: 0, Maximum: 1<<31 - 1}
-	token := schema{Minimum: 0, Maximum: 1<<53 - 1}
+	token := schema{Minimum: 0, Maximum: int64(1<<53 - 1)}
 	name := schema{MaxLength: check.MaxKey}
 	ttl := defaults(millis(check.MinTTL, check.MaxTTL), api.DefaultTTL.Milliseconds())
 	for where, want := range map[string]schema{
