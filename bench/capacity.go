@@ -64,7 +64,7 @@ func capacityOnce(ctx context.Context, b *bench, c contender, procs, goroutines 
 		)
 		for i, p := range opened {
 			wg.Go(func() {
-				w, e := b.crowdOfPairs(ctx, p, goroutines/procs, fmt.Sprintf("%s:%s:%d", key, round, i))
+				w, e := b.crowdOfPairs(ctx, p, goroutines/procs, fmt.Sprintf("%s:%s:%d", key, round, i), ownKey)
 				mu.Lock()
 				defer mu.Unlock()
 				pairs += w.pairs

@@ -227,7 +227,7 @@ func postgresFree(ctx context.Context, b *bench) (*table, error) {
 			}
 			var rates [2]float64
 			for j, n := range []int{16, min(256, 3*b.waiters)} {
-				w, err := b.crowdOfPairs(ctx, p, n, fmt.Sprintf("crowd:%d:%d", i, n))
+				w, err := b.crowdOfPairs(ctx, p, n, fmt.Sprintf("crowd:%d:%d", i, n), ownKey)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", all[i].name, err)
 				}

@@ -9,7 +9,11 @@ import (
 
 // serverTime measures the cost of a free lock to the server, by the server's own count,
 // while 16 goroutines keep it busy: an idle server has cold caches.
-func serverTime(ctx context.Context, b *bench) (*table, error) {
+func serverTime(keys string) func(context.Context, *bench) (*table, error) {
+	return func(ctx context.Context, b *bench) (*table, error) { return b.serverTime(ctx, keys) }
+}
+
+func (b *bench) serverTime(ctx context.Context, keys string) (*table, error) {
 	all := slices.DeleteFunc(b.freeContenders(), func(c contender) bool { return c.client == etcdClient }) // it does not count time
 	procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
 	if err != nil {
@@ -24,7 +28,7 @@ func serverTime(ctx context.Context, b *bench) (*table, error) {
 			if err != nil {
 				return nil, err
 			}
-			w, err := b.crowdOfPairs(ctx, p, 16, fmt.Sprintf("server:%d:%d", i, round))
+			w, err := b.crowdOfPairs(ctx, p, 16, fmt.Sprintf("server:%d:%d", i, round), keys)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", all[i].name, err)
 			}
@@ -40,7 +44,7 @@ func serverTime(ctx context.Context, b *bench) (*table, error) {
 		}
 	}
 
-	t := newTable("Server time of a free lock and unlock",
+	t := newTable("Server time of a free lock and unlock, with "+keys,
 		column{Name: "µs", Digits: 1}, column{Name: "× limit", Digits: 2, AtMost: 2.5}, column{Name: "commands", Digits: 1})
 	least := best(all, usec, 1)
 	for i, c := range all {

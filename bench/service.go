@@ -112,7 +112,7 @@ func (f *serviceFigures) measureFree(ctx context.Context, b *bench, c contender,
 		return err
 	}
 	here := processCPU()
-	w, err := b.crowdOfPairs(ctx, p, serviceCrowd, key)
+	w, err := b.crowdOfPairs(ctx, p, serviceCrowd, key, ownKey)
 	here = processCPU() - here
 	if err != nil {
 		return err

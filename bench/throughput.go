@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -15,9 +16,15 @@ type work struct {
 	hung  int // goroutines that never got a lock that was free
 }
 
-// crowdOfPairs makes goroutines lock and unlock, each with its own key and
+// The keys of a goroutine: always the same one, or a fresh one for each lock.
+const (
+	ownKey    = "its own lock"
+	freshKeys = "a fresh name for each lock"
+)
+
+// crowdOfPairs makes goroutines lock and unlock, each with its own keys and
 // its own context.
-func (b *bench) crowdOfPairs(ctx context.Context, p process, n int, name string) (*work, error) {
+func (b *bench) crowdOfPairs(ctx context.Context, p process, n int, name, keys string) (*work, error) {
 	crowd, cancel := b.limited(ctx, b.slice)
 	defer cancel()
 	var (
@@ -31,12 +38,16 @@ func (b *bench) crowdOfPairs(ctx context.Context, p process, n int, name string)
 	for i := range n {
 		wg.Go(func() {
 			key := fmt.Sprintf("%s:%d", name, i)
+			next := key
 			own, cancel := context.WithCancel(crowd)
 			defer cancel()
 			made := 0
 			var err error
 			for ; err == nil && time.Now().Before(end); made++ {
-				err = lockOnce(own, p, key)
+				if keys == freshKeys {
+					next = key + ":" + strconv.Itoa(made)
+				}
+				err = lockOnce(own, p, next)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -71,8 +82,8 @@ func lockOnce(ctx context.Context, p process, key string) error {
 	return h.Release()
 }
 
-// throughput measures how many locks n goroutines take, each its own.
-func throughput(n int) func(context.Context, *bench) (*table, error) {
+// throughput measures how many locks n goroutines take.
+func throughput(n int, keys string) func(context.Context, *bench) (*table, error) {
 	return func(ctx context.Context, b *bench) (*table, error) {
 		all := b.freeContenders()
 		procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
@@ -84,7 +95,7 @@ func throughput(n int) func(context.Context, *bench) (*table, error) {
 		rate, hung := grid(all), grid(all)
 		for round := range b.rounds + 1 {
 			for i, p := range procs {
-				w, err := b.crowdOfPairs(ctx, p, n, fmt.Sprintf("throughput:%d:%d", i, round))
+				w, err := b.crowdOfPairs(ctx, p, n, fmt.Sprintf("throughput:%d:%d", i, round), keys)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", all[i].name, err)
 				}
@@ -95,7 +106,7 @@ func throughput(n int) func(context.Context, *bench) (*table, error) {
 			}
 		}
 
-		t := newTable(fmt.Sprintf("Throughput: %d goroutines, each its own lock", n),
+		t := newTable(fmt.Sprintf("Throughput: %d goroutines, each with %s", n, keys),
 			column{Name: "pairs/s", Digits: 0}, column{Name: "% of limit", Digits: 0, AtLeast: 85},
 			column{Name: "% of its bare client", Digits: 0}, column{Name: "hung", Digits: 0, None: true})
 		most := best(all, rate, -1)
