@@ -275,12 +275,7 @@ func TestClock_TokensRiseOverARebootAlthoughTheDirectoryWasEmptied(t *testing.T)
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		for end := time.Now().Add(30 * time.Second); os.RemoveAll(path) != nil; { // a sweep may be under way
-			if time.Now().After(end) {
-				t.Fatalf("%s is not removed", path)
-			}
-		}
+		removeAll(t, filepath.Join(dir, e.Name()))
 	}
 	// Calls under way on the old files may delay calls on the new ones.
 	for end := time.Now().Add(30 * time.Second); ; {
@@ -313,9 +308,7 @@ func TestClock_OfADirectoryThatAnotherMadeAgainIsOneForAll(t *testing.T) {
 		s := open(t, dir, f.option())
 		grant(t, s, driver.Request{Key: "before", ID: "one"})
 		f.wall.Add(step.Microseconds())
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
+		removeAll(t, dir)
 		other := open(t, dir, f.option())
 		grant(t, other, driver.Request{Key: "theirs", ID: "two"})
 		if _, _, err := s.List(t.Context(), "", ""); err != nil { // List removes expired locks

@@ -175,9 +175,7 @@ func TestForeignFiles_AreLeftAlone(t *testing.T) {
 func TestDirectory_RemovedWhileInUseIsAnEmptyStore(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "dir"))
 	first := grant(t, s, driver.Request{Key: "k", ID: "one"})
-	if err := os.RemoveAll(s.tree.dir); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, s.tree.dir)
 	second := grant(t, s, driver.Request{Key: "k", ID: "two"})
 	if second.Token <= first.Token {
 		t.Errorf("token %d after %d", second.Token, first.Token)

@@ -2,7 +2,6 @@ package filedriver
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -49,9 +48,7 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 	machine.advance(time.Minute)
 	serves(s)
 
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, dir)
 	refused(s, "the directory is gone")
 	wantMark(s, 0, false)
 	mark(s, 0)
@@ -67,9 +64,5 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 func TestMark_HR_A8_IsSetOnlyWhileTheDirectoryIsReserved(t *testing.T) {
 	machine := newFake()
 	dir := filepath.Join(t.TempDir(), "dir")
-	marktest.Reservations(t, open(t, dir, machine.option()), machine.advance, func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Fatal(err)
-		}
-	})
+	marktest.Reservations(t, open(t, dir, machine.option()), machine.advance, func() { removeAll(t, dir) })
 }

@@ -56,6 +56,16 @@ func open(t *testing.T, dir string, options ...Option) *Driver {
 	return s
 }
 
+// removeAll removes a part of a directory in use, although a sweep may add files to it.
+func removeAll(t *testing.T, path string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); os.RemoveAll(path) != nil; {
+		if time.Now().After(end) {
+			t.Fatalf("%s is not removed", path)
+		}
+	}
+}
+
 func closeStore(t *testing.T, s *Driver) {
 	t.Helper()
 	if err := s.Close(); err != nil {
