@@ -149,7 +149,8 @@ type Request struct {
 	Visit string
 	// Guard refuses the request with ErrAmnesia if the store has no token of the key and
 	// no mark: it may have lost its data, and with it a live lease. Only a [Marker]
-	// supports it. It costs no time for a key whose token is in the store.
+	// supports it. A store may look at its mark once a minute only, in a way that a loss of
+	// its data undoes.
 	Guard bool
 	// SingleUseID marks an id that the store rejects, with Gone, for a while after its
 	// release: for Ref.RejectIDFor, if that Ref has SingleUseID too. All requests of one

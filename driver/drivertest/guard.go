@@ -31,9 +31,6 @@ var guardRows = []row{
 			}
 			q.acquire("b", driver.Granted) // the store is unchanged
 			q.release("b", driver.Released)
-			if l.cfg.Without&Tokens == 0 {
-				p.acquire("a", driver.Granted, guard) // its token is known
-			}
 		}},
 	{"guard/a marked store serves", Guard,
 		"while the store has its mark, it has lost no data since the mark was set",

@@ -82,14 +82,14 @@
 // held, and the write would have found the first lease gone. So n granted L a token above
 // T, and the token of L, which is at least that, is above T too. A node keeps its
 // knowledge of T until a clock that all nodes share to within [WithMaxSkew] has passed
-// it: the counter of a key outlives its last token by an hour, and a node that lost it
+// it: what counts outlives its last token by an hour, and a node that lost it
 // begins at the time of the end of its quarantine or later. (A token that a caller's
 // minimum has put ahead of all clocks is beyond that.)
 //
 // The write is usually unnecessary: the previous holder left the nodes at one count, so
-// they grant the same token. It takes one more round after
-// the first use of a key, after a node was away, and when several contenders ask at once.
-// Nodes that differ although a majority agrees are brought to one count by the release.
+// they grant the same token. It takes one more round after a node was away, and when
+// several requests overlap: of one key or, where the keys of a node share a counter as on
+// Redis, of any. Tables take it after the first use of a key, too. Nodes that differ although a majority agrees are brought to one count by the release.
 //
 // Readers that hold the lock together may have the same token. [WithoutFencing] switches
 // the tokens off; they are 0 then.

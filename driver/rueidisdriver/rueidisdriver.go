@@ -67,7 +67,7 @@ type options struct {
 
 // WithPrefix sets the prefix of every key, "leasehold:" by default, at most 256 bytes.
 // With an empty prefix a mutex is a string under exactly its key, which excludes other
-// libraries that use SET with NX.
+// libraries that use SET with NX. Each prefix counts its own tokens.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
 // WithTimeout bounds one request, connecting included: 10 ms to a minute, 2 s by default.

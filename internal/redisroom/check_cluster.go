@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -197,11 +198,12 @@ const (
 
 // lasting finds keys of this store that have no expiry.
 func (c *checkup) lasting(ctx context.Context, node string) {
-	var found []string
+	var found, broken []string
 	searched, start := 0, time.Now()
 	for at, first := uint64(0), true; first || at != 0; first = false {
 		names, next, err := c.store.main.Scan(ctx, node, at, escapeGlob(c.store.prefix)+"*", scanCount)
 		if err == nil {
+			broken = append(broken, c.brokenCounters(ctx, node, names)...)
 			names, err = c.store.withoutExpiry(ctx, slices.DeleteFunc(names, c.store.foreign))
 		}
 		if err != nil {
@@ -214,14 +216,36 @@ func (c *checkup) lasting(ctx context.Context, node string) {
 			break
 		}
 	}
-	var some []string
-	for _, name := range found[:min(len(found), maxNamed)] {
-		some = append(some, strconv.Quote(name))
-	}
 	c.Judge("keys",
-		doctor.If(len(found) > 0, driver.Warning, fmt.Sprintf("%d have no expiry, such as %s", len(found), strings.Join(some, ", ")),
+		doctor.If(len(found) > 0, driver.Warning, fmt.Sprintf("%d have no expiry, such as %s", len(found), some(found)),
 			"their locks are never free again", "delete the unused keys; another program removed their expiry or uses the same prefix"),
 		doctor.Good("all have an expiry"))
+	c.Judge("counter", doctor.If(len(broken) > 0, driver.Unsafe, some(broken)+" holds something else",
+		"no lock can be acquired", "delete the key; the counter then begins above all earlier tokens"))
+}
+
+// some quotes the first of some names.
+func some(names []string) string {
+	var quoted []string
+	for _, name := range names[:min(len(names), maxNamed)] {
+		quoted = append(quoted, strconv.Quote(name))
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// brokenCounters returns those names that are counters but hold no token.
+func (c *checkup) brokenCounters(ctx context.Context, node string, names []string) (broken []string) {
+	for _, name := range names {
+		if !strings.HasPrefix(name, c.store.counterKey) {
+			continue
+		}
+		text, err := c.ask(ctx, node, "GET", name)
+		token, wrong := strconv.ParseInt(text, 10, 64)
+		if errors.Is(err, driver.ErrMismatch) || err == nil && (wrong != nil || token >= anyToken) {
+			broken = append(broken, name)
+		}
+	}
+	return broken
 }
 
 // foreign reports whether a key may belong to another program, or is meant to have no

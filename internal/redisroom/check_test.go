@@ -97,10 +97,11 @@ func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
 		c.Set(background, "theirs", 1, 0)
 		wantFinding(t, check(t, bare), driver.Good, "keys", "")
 		acquire(t, bare, request("b", "b"), driver.Granted)
+		acquire(t, bare, waiting("b", "c", ""), driver.Queued)
 		for _, key := range c.Keys(background, "b\x1f*").Val() {
 			c.Persist(background, key)
 		}
-		wantFinding(t, check(t, bare), driver.Warning, "keys", "1 have no expiry")
+		wantFinding(t, check(t, bare), driver.Warning, "keys", "2 have no expiry")
 		c.FlushAll(background)
 	})
 }

@@ -140,8 +140,7 @@ func TestCluster_R6_SlotMovesUnderALoneHolder(t *testing.T) {
 		move := c.Move(key)
 		for _, state := range []func(){func() {}, move.One, move.Rest} {
 			state()
-			// The token is in a key that may be on the other node.
-			if r := renew(t, d, lease(key, "a"), driver.Granted); r.Token != held.Token && r.Token != 0 {
+			if r := renew(t, d, lease(key, "a"), driver.Granted); r.Token != held.Token {
 				t.Errorf("token %d, then %d", held.Token, r.Token)
 			}
 		}
@@ -203,25 +202,35 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(clusterURL(c, "timeout=2s&prefix=")) // in which a client on a busy machine connects
 		key := strings.ToLower(t.Name())
-		held := acquire(t, d, request(key, "a"), driver.Granted)
-		acquire(t, d, waiting(key, "b", ""), driver.Queued)
+		held, e := acquire(t, d, request(key, "a"), driver.Granted), listen(t, d)
+		for _, id := range []string{"b", "c"} {
+			acquire(t, d, waiting(key, id, e.Address()), driver.Queued)
+		}
 		move := c.Move(key)
 		renew(t, d, lease(key, "a"), driver.Granted) // all slots are still there
+		move.Named("\x1fc")                          // the counter
+		renew(t, d, lease(key, "a"), driver.Granted)
+		release(t, d, key, "a", driver.Released)
+		if r := renew(t, d, lease(key, "b"), driver.Granted); r.Token <= held.Token {
+			t.Errorf("token %d after %d", r.Token, held.Token)
+		} else {
+			held = r
+		}
 		move.One()
-		if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); !errors.Is(errs[0], driver.ErrUnavailable) {
+		if _, errs := renewAll(d, []driver.Ref{lease(key, "b")}); !errors.Is(errs[0], driver.ErrUnavailable) {
 			t.Errorf("renew in a slot that is half moved: %v, want ErrUnavailable", errs[0])
 		}
-		if _, err := d.Release(background, lease(key, "b")); !errors.Is(err, driver.ErrUnavailable) {
+		if _, err := d.Release(background, lease(key, "c")); !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("leave the queue in a slot that is half moved: %v, want ErrUnavailable", err)
 		}
 		move.Rest()
-		renew(t, d, lease(key, "a"), driver.Granted) // all slots have moved
-		release(t, d, key, "a", driver.Released)
+		renew(t, d, lease(key, "b"), driver.Granted) // all slots have moved
+		release(t, d, key, "b", driver.Released)
 		move.End()
-		if r := renew(t, d, lease(key, "b"), driver.Granted); r.Token <= held.Token {
+		if r := renew(t, d, lease(key, "c"), driver.Granted); r.Token <= held.Token {
 			t.Errorf("token %d after %d", r.Token, held.Token)
 		}
-		release(t, d, key, "b", driver.Released)
+		release(t, d, key, "c", driver.Released)
 	})
 }
 

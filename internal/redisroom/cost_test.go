@@ -23,12 +23,13 @@ func TestCost_ScriptsAgainstTheCommandsInThem(t *testing.T) {
 	d := newStore(t, s)
 	const id = "01234567890123456789012345" // as long as the ids of the library
 	run := func(script *redis.Script, args ...any) {
-		keys := []string{"smallest", "{smallest}:r", "{smallest}:z"}
+		keys := []string{"smallest", "{smallest}:r", "{smallest}:z", "{smallest}:c"}
 		if err := script.Run(background, s.Client(), keys, args...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	setAndCount := redis.NewScript(`redis.pcall('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2], 'GET') return redis.pcall('INCR', KEYS[2])`)
+	setAndCount := redis.NewScript(`redis.call('EXISTS', KEYS[1], KEYS[2]) local token = redis.pcall('INCR', KEYS[4])
+		redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'GET') return token`)
 	lookAndDelete := redis.NewScript(`redis.call('GETRANGE', KEYS[1], '0', '26') return redis.call('DEL', KEYS[1])`)
 	smallest := func() {
 		run(setAndCount, id+" x 0 1 1 0 0 0 0 - -", "10000", "1000000")

@@ -106,6 +106,37 @@ func TestForeignData_R5_IsReportedAndLeftAlone(t *testing.T) {
 	})
 }
 
+// R5
+func TestForeignCounter_R5_StopsOnlyNewLocks(t *testing.T) {
+	s := redistest.Start(t)
+	c := s.Client()
+	eachClient(t, func(t *testing.T, open func(string) store) {
+		d, counter := open(s.URL()+"?prefix="+t.Name()+":"), t.Name()+":\x1fc"
+		for kind, make := range map[string]func() error{
+			"text":   func() error { return c.Set(background, counter, "nonsense", time.Hour).Err() },
+			"number": func() error { return c.Set(background, counter, "9223372036854775807", time.Hour).Err() },
+			"list":   func() error { return c.RPush(background, counter, "nonsense").Err() },
+		} {
+			acquire(t, d, request("k", kind), driver.Granted)
+			c.Del(background, counter)
+			if err := make(); err != nil {
+				t.Fatal(err)
+			}
+			before := c.Dump(background, counter).Val()
+			if _, err := d.Acquire(background, request("free", "a")); !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "counter") {
+				t.Errorf("acquire beside a %s: %v, want ErrMismatch that names the counter", kind, err)
+			}
+			wantFinding(t, check(t, d), driver.Unsafe, "counter", "holds something else")
+			renew(t, d, lease("k", kind), driver.Granted)
+			release(t, d, "k", kind, driver.Released)
+			if c.Dump(background, counter).Val() != before {
+				t.Errorf("the %s was changed", kind)
+			}
+			c.Del(background, counter)
+		}
+	})
+}
+
 func TestForeignLock_R5_ExcludesBothWays(t *testing.T) {
 	s := redistest.Start(t)
 	c := s.Client()

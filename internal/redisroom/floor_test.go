@@ -104,12 +104,11 @@ func pair(t *testing.T, s *Store, key, id string) int64 {
 	return reply.Token
 }
 
-// fallBack sets a key's counter to the value on a replica that lagged: the next grant of that
-// counter is below the last one.
-func (w *wire) fallBack(t *testing.T, key string, last int64) {
+// fallBack sets the counter to the value on a replica that lagged: the next grant is below the
+// last one.
+func (w *wire) fallBack(t *testing.T, last int64) {
 	t.Helper()
-	counter := string(appendSide(nil, []byte("p:"+key), recordKey))
-	if err := w.server.Set(context.Background(), counter, last-10, time.Hour).Err(); err != nil {
+	if err := w.server.Set(context.Background(), "p:"+counterKey, last-10, time.Hour).Err(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -127,7 +126,7 @@ func TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite(t *testing.T) {
 		w, s := newWire(t, false)
 		pair(t, s, "other", "first")
 		last := pair(t, s, "k", "a")
-		w.fallBack(t, "k", last)
+		w.fallBack(t, last)
 		w.faults(func(n int) error {
 			if n == 0 {
 				w.changes++ // it travels by a new connection
@@ -156,8 +155,8 @@ func TestAcquire_HR_A2_WhatFailsAfterAGrantIsNotDefinite(t *testing.T) {
 // TestAcquire_HR_A2_IsOneCall: an acquire in one call cannot fail half-way.
 func TestAcquire_HR_A2_IsOneCall(t *testing.T) {
 	ways := map[string]func(w *wire, last int64){
-		"an old counter":            func(w *wire, last int64) { w.fallBack(t, "k", last-time.Hour.Microseconds()) },
-		"a counter below a reading": func(w *wire, last int64) { w.fallBack(t, "k", last) },
+		"an old counter":            func(w *wire, last int64) { w.fallBack(t, last-time.Hour.Microseconds()) },
+		"a counter below a reading": func(w *wire, last int64) { w.fallBack(t, last) },
 		"a new connection":          func(w *wire, _ int64) { w.changes++ },
 	}
 	for name, way := range ways {
@@ -209,7 +208,7 @@ func TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer(t *testing.T) {
 				last = pair(t, s, "k", "b")
 			}
 			way.meet(t, w, s)
-			w.fallBack(t, "k", last)
+			w.fallBack(t, last)
 			if token := pair(t, s, "k", "c"); token <= last {
 				t.Errorf("%s, for the %d. time: token %d follows %d", way.name, i+1, token, last)
 			}
@@ -222,7 +221,7 @@ func TestTokens_HR_B1_RiseThoughNothingTellsOfAnotherServer(t *testing.T) {
 func TestTokens_HR_B2_OfARepeatedAcquireAreComparedToo(t *testing.T) {
 	w, s := newWire(t, false)
 	last := pair(t, s, "k", "a")
-	w.fallBack(t, "k", last)
+	w.fallBack(t, last)
 	w.changes++ // it was restarted, and another request has connected first
 	pair(t, s, "other", "first")
 
@@ -246,9 +245,9 @@ func (w *wire) Run(ctx context.Context, cmds [][]string, _ Acks, each func(int, 
 	}
 }
 
-// TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall: a seed that is above the clock is not taken
-// for the clock.
-func TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall(t *testing.T) {
+// TestCounter_HR_B3_TokenAheadOfTheClockStaysWithItsLock: it costs no further call, and the
+// counter is not pushed ahead.
+func TestCounter_HR_B3_TokenAheadOfTheClockStaysWithItsLock(t *testing.T) {
 	w, s := newWire(t, false)
 	req := simpleRequest("k", "raised")
 	req.MinToken = time.Now().Add(20 * time.Hour).UnixMicro()
@@ -262,9 +261,15 @@ func TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall(t *testing.T) {
 	defer s.Close()
 	const pairs = 100
 	w.faults(nil, nil)
+	last := req.MinToken + 1
 	for i := range pairs {
-		for _, key := range []string{"k", "ordinary"} {
-			pair(t, s, key, fmt.Sprint("a", i))
+		if token := pair(t, s, "k", fmt.Sprint("a", i)); token <= last {
+			t.Fatalf("token %d after %d", token, last)
+		} else {
+			last = token
+		}
+		if token := pair(t, s, "ordinary", fmt.Sprint("a", i)); token > time.Now().Add(time.Minute).UnixMicro() {
+			t.Fatalf("token %d of another lock, which is more than a minute ahead", token)
 		}
 	}
 	if n := w.sent - w.from; n > 4*pairs+4 {
@@ -273,7 +278,7 @@ func TestCounter_HR_B3_AheadOfTheClockCostsNoSecondCall(t *testing.T) {
 }
 
 // TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite loses the answer to a release by one key
-// while a slot moves, and refuses the release by three keys.
+// while a slot moves, and refuses the release by all keys.
 func TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite(t *testing.T) {
 	w, s := newWire(t, true)
 	ctx := context.Background()

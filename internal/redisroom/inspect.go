@@ -29,7 +29,7 @@ func (s *Store) inspect(ctx context.Context, key string, args ...string) (driver
 		return driver.Snapshot{}, err
 	}
 	f := s.form(inspectScript)
-	cmd := roomCommand(f, s.prefix, key, args...)
+	cmd := s.roomCommand(f, key, args...)
 	reply, err := s.run(ctx, inspectScript, cmd)
 	if isLost(ctx, err) {
 		reply, err = s.run(ctx, inspectScript, cmd)
@@ -69,7 +69,7 @@ func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 	}
 	snap.Token, snap.Closed = n[0], millis(n[2])
 	if value != "" && value != "*" {
-		snap.Holders = append(snap.Holders, parseHolderKey(value, n[5], n[0]))
+		snap.Holders = append(snap.Holders, parseHolderKey(value, n[5]))
 	}
 	shared := false
 	for f = f[scalars:]; len(f) > 0; f = f[perParty:] {
@@ -96,17 +96,20 @@ func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 	return snap, nil
 }
 
-// parseHolderKey reads the uncontended form of a holder key, "<id> <terms> <meta>".
+// parseHolderKey reads the uncontended form of a holder key, "<id> <terms> <meta> <token>".
 // Anything else is shown as another library's lock.
-func parseHolderKey(value string, left, token int64) driver.Holder {
+func parseHolderKey(value string, left int64) driver.Holder {
 	h := driver.Holder{Mode: driver.Exclusive, Weight: 1, Remaining: millis(left), Confirmed: true}
 	const words = 12
 	w := strings.SplitN(value, " ", words)
-	if len(w) < words || check.ID(w[0]) != nil || w[1] != "x" || !strings.HasPrefix(w[words-1], "{") {
+	last := w[len(w)-1]
+	at := strings.LastIndexByte(last, ' ')
+	token, err := strconv.ParseInt(last[at+1:], 10, 64)
+	if len(w) < words || at < 0 || err != nil || check.ID(w[0]) != nil || w[1] != "x" || last[0] != '{' {
 		h.ID, h.Foreign = foreignID(value), true
 		return h
 	}
-	m := parseMeta(w[words-1])
+	m := parseMeta(last[:at])
 	h.ID, h.Token = w[0], token
 	h.Owner, h.Since, h.Labels = m.Owner, time.UnixMilli(m.Since), m.Labels
 	return h
@@ -239,7 +242,7 @@ func (s *Store) occupied(ctx context.Context, keys []string, foreign bool) (in [
 	f := s.form(listScript)
 	cmds := make([][]string, len(keys))
 	for i, key := range keys {
-		cmds[i] = roomCommand(f, s.prefix, key, counts).take()
+		cmds[i] = s.roomCommand(f, key, counts).take()
 	}
 	for len(cmds) > 0 {
 		var again [][]string

@@ -12,16 +12,20 @@ import (
 // The keys of a room are
 //
 //	H = prefix + key          the holder key, which other programs may use
-//	R = H + "\x1fr" + filler  the record, or the token
+//	R = H + "\x1fr" + filler  the record, or a token above the counter
 //	Z = H + "\x1fz" + filler  the sorted set
 //	T = H + "\x1ft" + hash + filler  an id that was released
 //
-// and that of the store's mark is prefix + "\x1fm".
+// and the rooms of a store share
+//
+//	C = prefix + "\x1fc"  the counter of the tokens; on a cluster one per slot, with a filler
+//	M = prefix + "\x1fm"  the mark
+//	G = prefix + "\x1fg"  which is there while M need not be read
 //
 // No key of a lock contains a control character. So a side key belongs to one H only, is
 // no H itself, and matches every pattern that H matches.
 //
-// All lie in one cluster slot. If H has a hash tag, the suffix does not change it. If H has
+// All keys of a lock lie in one cluster slot. If H has a hash tag, the suffix does not change it. If H has
 // none, a suffix without braces adds none, and the filler is chosen so that the whole has
 // the checksum of H.
 const (
@@ -29,8 +33,10 @@ const (
 	recordKey  = separator + "r"
 	sortedKey  = separator + "z"
 	spentKey   = separator + "t"
+	counterKey = separator + "c"
 	markKey    = separator + "m"
-	roomKeys   = 3
+	seenKey    = separator + "g"
+	roomKeys   = 4
 	fillerSize = 3
 )
 
@@ -45,11 +51,26 @@ func appendSide[S string | []byte](b, h []byte, suffix S) []byte {
 		return b
 	}
 	crc := checksum(0, h)
+	return appendFiller(b, checksum(crc, suffix), crc)
+}
+
+// appendFiller appends to b, whose last part has the checksum crc, what gives this part the
+// slot of the checksum want.
+func appendFiller(b []byte, crc, want uint16) []byte {
 	// The checksum is linear: that of a filler after something is that of
 	// zeros after it, combined with that of the filler alone.
-	rest := checksum(checksum(crc, suffix), "\x00\x00\x00")
-	filler := fillers()[(rest^crc)%slots]
+	filler := fillers()[(checksum(crc, "\x00\x00\x00")^want)%slots]
 	return append(b, filler[:]...)
+}
+
+// slotCounter returns the counter of a cluster's slot, the one of h. In its own slot the counter
+// needs no filler: a client that uses no other slot never learns that there is a cluster.
+func slotCounter(prefix, h string) string {
+	counter := prefix + counterKey
+	if Slot(counter) == Slot(h) {
+		return counter
+	}
+	return string(appendFiller([]byte(counter), checksum(0, counter), checksum(0, hashTag([]byte(h)))))
 }
 
 // appendSpent appends to b the key of a released id. It has 64 bits of the id's hash: a

@@ -2,6 +2,7 @@ package redisroom
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,10 +12,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// sides returns the keys of a room, and that of an id that was released there.
-func sides(prefix, key string) [4]string {
-	words := releaseCommand(releaseScript.main(), prefix, &driver.Ref{Key: key, ID: "id", SingleUseID: true, RejectIDFor: time.Minute}).take()
-	return [4]string(words[3:7])
+// counterSide is the index of the counter, which several rooms share.
+const counterSide = 3
+
+// sides returns the keys of a room on a cluster, and that of an id that was released there.
+func sides(prefix, key string) []string {
+	s := New(Config{Prefix: prefix})
+	s.bySlot.Store(true)
+	words := s.releaseCommand(releaseScript.main(), &driver.Ref{Key: key, ID: "id", SingleUseID: true, RejectIDFor: time.Minute}).take()
+	return words[3:8]
 }
 
 // tricky draws strings in which hash tags begin, end, and are empty.
@@ -47,7 +53,7 @@ func TestKeys_R4_NeverMeet(t *testing.T) {
 		prefix := tricky(t, "prefix", 0)
 		names := make(map[string]string)
 		for _, key := range rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) string { return tricky(t, "key", 1) }), 2, 20, rapid.ID).Draw(t, "keys") {
-			for _, name := range sides(prefix, key) {
+			for _, name := range slices.Delete(sides(prefix, key), counterSide, counterSide+1) {
 				if other, taken := names[name]; taken {
 					t.Fatalf("%q belongs to %q and to %q", name, other, key)
 				}
@@ -55,6 +61,21 @@ func TestKeys_R4_NeverMeet(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestKeys_OneCounterForEachSlot(t *testing.T) {
+	counters := make(map[int]string)
+	for i := range 200_000 {
+		h := fmt.Sprint("p:", i)
+		c := slotCounter("p:", h)
+		if other, ok := counters[Slot(h)]; ok && other != c || Slot(c) != Slot(h) {
+			t.Fatalf("counters %q and %q of slot %d", other, c, Slot(h))
+		}
+		counters[Slot(h)] = c
+	}
+	if own := "p:" + counterKey; counters[Slot(own)] != own {
+		t.Errorf("counter %q, want %q in its own slot", counters[Slot(own)], own)
+	}
 }
 
 func TestKeys_OfReleasedIdsDiffer(t *testing.T) {

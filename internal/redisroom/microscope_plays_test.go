@@ -22,6 +22,7 @@ import (
 var plays = []world{
 	{name: "the mark of the store", play: playMark},
 	{name: "guarded requests", play: playGuarded},
+	{name: "the counter", play: playCounter},
 	{name: "another library's lock", play: playForeign},
 	{name: "a lease by its one key", play: playOneKey},
 	{name: "visits in common", play: playVisits},
@@ -49,6 +50,17 @@ func (l *lens) left(what string, want microscope.Keys) error {
 		return fmt.Errorf("%s leaves\n%swant\n%s", what, show(got), show(want))
 	}
 	return nil
+}
+
+// after returns the situation after some steps.
+func (l *lens) after(steps ...step) (from *situation, err error) {
+	from = beginning()
+	for _, s := range steps {
+		if from, err = l.follow(from, s); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return from, nil
 }
 
 // equal compares two things by how they are printed.
@@ -123,44 +135,160 @@ func playMark(l *lens) error {
 	return nil
 }
 
-// guardedRooms returns rooms whose token is known, except for the first.
-func (l *lens) guardedRooms() (rooms []*situation, err error) {
-	r := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey))
-	rooms = append(rooms, beginning())
-	for _, above := range []int64{0, 1} {
-		s := beginning()
-		token := lensStart - 10
-		s.keys[r], s.record.Token, s.least = textUntil(fmt.Sprint(token), lensMS+3_500_000), token, token+above
-		rooms = append(rooms, s)
-	}
-	ahead := lensStart + time.Hour.Microseconds()
-	for _, token := range []int64{1, 7, lensStart - 10, ahead} {
-		s := beginning()
-		s.keys[r], s.record.Token, s.least = textUntil(fmt.Sprint(token), max(lensMS, token/1000)+3_500_000), token, lensStart-1000
-		if token == ahead {
-			s.least = anyAge
-		}
-		rooms = append(rooms, s)
-	}
-	contended := beginning()
-	for _, s := range slices.Concat(ask(nil, parties[0]), ask(queues, parties[1])) {
-		if contended, err = l.follow(contended, s); err != nil {
-			return nil, err
-		}
-	}
-	return append(rooms, contended), nil
+// counters are values of the counter's key, and the next token, or 0 if an acquire is refused.
+var counters = []struct {
+	v    microscope.Value
+	next int64
+}{
+	{microscope.Value{}, lensStart},
+	{textUntil("7", lensMS+300), lensStart},
+	{textUntil(fmt.Sprint(lensStart-1), lensMS+300), lensStart},
+	{textUntil(fmt.Sprint(lensStart+5), lensMS+300), lensStart + 6},
+	{textUntil(fmt.Sprint(int64(anyToken)-2), lensMS+300), anyToken - 1},
+	{textUntil(fmt.Sprint(int64(anyToken)), lensMS+300), 0},
+	{textUntil("9223372036854775807", lensMS+300), 0},
+	{textUntil("nonsense", lensMS+300), 0},
+	{microscope.Value{List: true, At: lensMS + 300}, 0},
 }
 
-// playGuarded requests locks whose token may have been lost with the server's data.
+// playCounter plays every value of the counter, when the rooms get their tokens and 1 µs later.
+func playCounter(l *lens) error {
+	for now := lensStart; now <= lensStart+1; now++ {
+		if err := l.playCounterAt(now); err != nil {
+			return err
+		}
+	}
+	return l.playOwn()
+}
+
+func (l *lens) playCounterAt(now int64) error {
+	c, free := lensPrefix+counterKey, beginning()
+	sharer, err1 := l.after(ask(reads, parties[0])...)
+	queue, err2 := l.after(slices.Concat(ask(nil, parties[0]), ask(queues, parties[1:]...))...)
+	general, err3 := l.after(slices.Concat(ask(nil, parties[0]), ask(allOf(queues, policy(driver.WritersFirst)), parties[1]))...)
+	if err := cmp.Or(err1, err2, err3); err != nil {
+		return err
+	}
+	last := lensStart // of the rooms
+	for _, counter := range counters {
+		for i, play := range []struct {
+			from    *situation
+			step    step
+			release bool
+		}{
+			{free, ask(nil, parties[0])[0], false}, {free, ask(reads, parties[0])[0], false}, {free, ask(delays, parties[0])[0], false},
+			{sharer, ask(reads, parties[1])[0], false}, {sharer, ask(allOf(reads, delays), parties[1])[0], false},
+			{queue, releases(parties[0]), true}, {general, releases(parties[0]), true},
+		} {
+			keys := play.from.keys.Clone()
+			delete(keys, c)
+			if counter.v.Type() != "none" {
+				keys[c] = counter.v
+			}
+			what := fmt.Sprintf("%s, %d, on %q", play.step.name, i, show(keys))
+			got, err := l.take(play.step, keys, now, now-1)
+			after := l.server.Live()
+			seed := max(counter.next, now)
+			want := seed
+			if play.from != free {
+				want = max(want, last+1)
+			}
+			switch {
+			case len(l.errors) > 0:
+				err = errors.New(l.errors[0])
+			case counter.next == 0 && !play.release:
+				same := after[c].Same(counter.v) || deref(after[c].Text) == fmt.Sprint(int64(anyToken)+1)
+				err = cmp.Or(equal("error", kind(err), driver.ErrMismatch), equal("left as it is", same, true))
+			case counter.next == 0: // the lock is handed over nevertheless
+				err = cmp.Or(err, equal("state", got.State, driver.Released), equal("the counter", after[c].Same(counter.v), true), equal("token", keptIn(after).own(), want))
+			default:
+				k := keptIn(after)
+				err = cmp.Or(err, equal("token", k.own(), want))
+				if want > seed { // it is the room's own
+					err = cmp.Or(err, equal("the counter", k.c.Same(counter.v), true))
+					break
+				}
+				err = cmp.Or(err, equal("the counter", deref(k.c.Text), fmt.Sprint(want)),
+					equal("its end", k.c.At == want/1000+time.Hour.Milliseconds() || want == counter.next && k.c.At == counter.v.At, true))
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+		}
+	}
+	return nil
+}
+
+// playOwn raises the token of an uncontended lease. It stays uncontended if the counter can
+// follow.
+func (l *lens) playOwn() error {
+	for i, ahead := range []int64{0, 1} {
+		from, err := l.after(ask(nil, parties[0])...)
+		if err != nil {
+			return err
+		}
+		from = from.pass(5, "later")
+		old := from.now - time.Hour.Microseconds()
+		for _, c := range []struct{ counter, raised, want int64 }{
+			{old, from.now - 3, from.now}, {old, from.now + 3, from.now + 3}, {old + 1, from.now - 3, from.now - 3},
+		} {
+			from.keys[lensPrefix+counterKey] = textUntil(fmt.Sprint(c.counter), lensMS+300)
+			_, err := l.take(renews(driver.Ref{ID: idA, Token: c.raised}), from.keys, from.now, from.least)
+			if err := cmp.Or(err, equal("the counter", keptIn(l.server.Live()).counter(), c.want)); err != nil {
+				return err
+			}
+		}
+		for _, s := range []step{renews(driver.Ref{ID: idA, Token: from.now + time.Second.Microseconds() + ahead}), releases(parties[0])} {
+			if from, err = l.follow(from, s); err != nil {
+				return err
+			}
+			if k := keptIn(from.keys); strings.HasPrefix(s.name, "renew") {
+				err = equal("the holder key", deref(k.h.Text) == "*", i > 0)
+			} else if strings.HasPrefix(s.name, "release") {
+				err = equal("a token of its own", k.r.Text != nil, i > 0)
+			}
+			if err != nil {
+				return fmt.Errorf("raised %d too far: %w", ahead, err)
+			}
+		}
+	}
+	return nil
+}
+
+// guardedRooms returns rooms in which a guarded request has to look at the mark, and rooms in
+// which it need not.
+func (l *lens) guardedRooms() (unknown, known []*situation, err error) {
+	r, c := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey)), lensPrefix+counterKey
+	counted := func(token, least int64) *situation {
+		s := beginning()
+		s.keys[c], s.record.Token, s.least = textUntil(fmt.Sprint(token), max(lensMS, token/1000)+3_500_000), token, least
+		return s
+	}
+	ahead := lensStart + time.Hour.Microseconds()
+	unknown = []*situation{
+		beginning(), counted(lensStart-10, lensStart-10), counted(lensStart-10, lensStart-9), counted(1, lensStart), counted(7, lensStart), counted(ahead, anyToken),
+	}
+	for _, s := range unknown {
+		seen := s.pass(0, "the mark was seen")
+		seen.keys[lensPrefix+seenKey] = textUntil("1", lensMS+1)
+		known = append(known, seen)
+	}
+	own := beginning()
+	own.keys[r], own.record.Token = textUntil(fmt.Sprint(ahead), ahead/1000+3_500_000), ahead
+	contended, err := l.after(slices.Concat(ask(nil, parties[0]), ask(queues, parties[1]))...)
+	return unknown, append(known, own, contended), err
+}
+
+// playGuarded requests locks whose lease may have been lost with the server's data.
 func playGuarded(l *lens) error {
-	rooms, err := l.guardedRooms()
+	unknown, known, err := l.guardedRooms()
 	if err != nil {
 		return err
 	}
 	guard := func(req *driver.Request) { req.Guard = true }
 	once := func(req *driver.Request) { req.SingleUseID = true }
 	asks := slices.Concat(ask(guard, parties[2]), ask(allOf(guard, queues), parties[2]), ask(allOf(guard, reads), parties[2]), ask(allOf(guard, once), parties[2]))
-	for i, from := range rooms {
+	for i, from := range slices.Concat(unknown, known) {
 		for _, mark := range marks {
 			s := from.pass(0, "guarded")
 			if mark.Type() != "none" {
@@ -169,9 +297,13 @@ func playGuarded(l *lens) error {
 			refusal, says := refused(mark)
 			for _, step := range asks {
 				what := fmt.Sprintf("%s on\n%s", step.name, show(s.keys))
-				if refusal == nil || i > 0 {
-					if _, err := l.follow(s, step); err != nil {
+				if refusal == nil || i >= len(unknown) {
+					next, err := l.follow(s, step)
+					if err != nil {
 						return fmt.Errorf("%s: %w", what, err)
+					}
+					if at := next.keys[lensPrefix+seenKey].At; i < len(unknown) && at != lensMS+time.Minute.Milliseconds() {
+						return fmt.Errorf("%s: the mark was seen until %d", what, at)
 					}
 					continue
 				}
@@ -248,7 +380,7 @@ func playForeign(l *lens) error {
 		kind error
 	}{
 		{microscope.Text("their lock"), false, driver.ErrMismatch},
-		{microscope.Text(idA + " x 0 1 0 0 300 0 0 A - {}"), true, driver.ErrMismatch},
+		{microscope.Text(idA + " x 0 1 0 0 300 0 0 A - {} 7"), true, driver.ErrMismatch},
 		{microscope.Value{List: true, At: lensMS + 300}, false, driver.ErrMismatch},
 	} {
 		keys := microscope.Keys{h: broken.v}
@@ -276,7 +408,7 @@ func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder,
 	busy := driver.Reply{State: driver.Busy, RetryAfter: next, Clock: micros(lensStart), Holders: []driver.Holder{holder}}
 	queued := busy
 	queued.State, queued.Position = driver.Queued, 1
-	token := "" // an old counter gets a new seed
+	token := "" // a counter below the token of the room is seeded
 	if keptIn(keys).r.Text != nil {
 		token = fmt.Sprint(lensStart)
 	}
@@ -336,7 +468,7 @@ func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder,
 		after := l.server.Live()
 		record := keptIn(after)
 		if err := cmp.Or(err, equal("leaves", got.State, driver.Left), equal("the lock", record.h, keys[lensPrefix+lensKey]), equal("the queue", record.z.Type(), "none"),
-			equal("the token", deref(record.r.Text), token)); err != nil {
+			equal("the record", record.r.Type(), "none"), equal("the counter", deref(record.c.Text), token)); err != nil {
 			return err
 		}
 		// The end of the foreign lock is noticed by the first release after it.
@@ -378,20 +510,20 @@ func (l *lens) closedFor(listed func(microscope.Keys, bool, bool) error) error {
 func playOneKey(l *lens) error {
 	ctx := context.Background()
 	h := lensPrefix + lensKey
-	terms := ` x 0 1 0 0 300 0 0 A - {`
+	terms, token := ` x 0 1 0 0 300 0 0 A - {`, "} 1700000000000017"
 	const dotted, dashed = "b.c", "b-c"
 	long := strings.Repeat("z", 27)
 	values := []microscope.Value{
-		{}, {List: true, At: lensMS + 300}, textUntil("*", lensMS+300), textUntil("bxc"+terms+"}", lensMS+300),
-		textUntil("z"+idB+terms+"}", lensMS+300), textUntil(idB+"0"+terms+"}", lensMS+300),
+		{}, {List: true, At: lensMS + 300}, textUntil("*", lensMS+300), textUntil("bxc"+terms+token, lensMS+300),
+		textUntil("z"+idB+terms+token, lensMS+300), textUntil(idB+"0"+terms+token, lensMS+300),
 	}
 	ids := []string{idA, idB, dotted, dashed, long}
 	for _, id := range ids {
 		for _, visit := range []string{``, `"v":"v/1",`} {
-			values = append(values, textUntil(id+terms+visit+`"o":"","s":5}`, lensMS+300))
+			values = append(values, textUntil(id+terms+visit+`"o":"","s":5`+token, lensMS+300))
 		}
 	}
-	values = append(values, textUntil(idB+" ", lensMS+300), textUntil(idA+" ", lensMS+300))
+	values = append(values, textUntil(idB+" ", lensMS+300), textUntil(idA+terms+"}", lensMS+300), textUntil(idA+terms+token[1:], lensMS+300))
 	for _, v := range values {
 		for _, id := range ids {
 			if err := l.renewedAlone(v, id); err != nil {
@@ -407,7 +539,7 @@ func playOneKey(l *lens) error {
 				s := l.on(keys)
 				reply, err := s.attempt(ctx, uncontendedScript, s.uncontendedCommand(&ref, ref.TTL > 0))
 				var want any
-				if strings.HasPrefix(deref(v.Text), id+" ") {
+				if strings.HasPrefix(deref(v.Text), id+" ") && (ref.TTL == 0 || strings.HasSuffix(*v.Text, token)) {
 					want = oneKey(keys, ref)
 				}
 				if err := cmp.Or(err, equal(what, reply, want), l.left(what, keys)); err != nil {
@@ -423,60 +555,45 @@ func playOneKey(l *lens) error {
 // lease, and by the script for other leases.
 func (l *lens) renewedAlone(v microscope.Value, id string) error {
 	h := lensPrefix + lensKey
-	r := string(appendSide(nil, []byte(h), recordKey))
 	beside := func(keys microscope.Keys, at int64) microscope.Keys {
 		keys = keys.Clone()
-		keys[lensPrefix+"first"] = textUntil("first x", at)
-		keys[string(appendSide(nil, []byte(lensPrefix+"first"), recordKey))] = textUntil("9", lensMS+300)
+		keys[lensPrefix+"first"] = textUntil("first x {} 9", at)
 		return keys
 	}
-	for _, counter := range []microscope.Value{{}, textUntil("7", lensMS+300), textUntil("7", lensMS+9_000_000), textUntil("8", lensMS+300), textUntil("nonsense", lensMS+300), {List: true, At: lensMS + 300}} {
-		keys := microscope.Keys{}
-		for name, v := range map[string]microscope.Value{h: v, r: counter} {
-			if v.Type() != "none" {
-				keys[name] = v
-			}
-		}
-		what := fmt.Sprintf("%s on %q", id, show(keys))
-		s := l.on(beside(keys, lensMS+300))
-		refs := []driver.Ref{{Key: lensKey, ID: id, TTL: lensTTL}, {Key: "first", ID: "first", TTL: lensTTL}}
-		reply, err := s.attempt(context.Background(), renewUncontended, renewUncontendedCommand(s.form(renewUncontended), s.prefix, refs, []int{1, 0}, 7))
-		token, there := "", strings.HasPrefix(deref(v.Text), id+" ") && counter.Text != nil && *counter.Text != "nonsense"
-		if there {
-			token = *counter.Text
-			v := v
-			v.At = max(v.At, lensMS+lensTTL.Milliseconds())
-			keys[h] = v
-			if c := counter; *c.Text == "7" {
-				c.At = max(c.At, lensMS+(time.Hour+lensTTL).Milliseconds())
-				keys[r] = c
-			}
-		}
-		if err := cmp.Or(err, equal(what, reply, any("9,"+token)), l.left(what, beside(keys, lensMS+lensTTL.Milliseconds()))); err != nil {
-			return err
-		}
-		if !there {
-			continue
-		}
-		s = l.on(keys)
-		s.Renew(context.Background(), []driver.Ref{{Key: lensKey, ID: id, TTL: lensTTL}}, func(_ int, r driver.Reply, e error) { err = cmp.Or(e, equal("renewed", r.State, driver.Granted)) })
-		if err != nil {
-			return err
-		}
-		again := keys.Clone()
-		again[h], again[r] = v, counter
-		s = l.on(again)
-		reply, err = s.attempt(context.Background(), renewScript, renewCommand(s.form(renewScript), s.prefix, refs, []int{0}, 7))
-		if err := cmp.Or(err, equal(what, reply, any([]any{token})), l.left(what, keys)); err != nil {
-			return err
-		}
-		released, err := l.on(again).Release(context.Background(), driver.Ref{Key: lensKey, ID: id})
-		delete(again, h)
-		if err := cmp.Or(err, equal(what, released.State, driver.Released), l.left("release", again)); err != nil {
-			return err
-		}
+	keys := microscope.Keys{}
+	if v.Type() != "none" {
+		keys[h] = v
 	}
-	return nil
+	what := fmt.Sprintf("%s on %q", id, show(keys))
+	s := l.on(beside(keys, lensMS+300))
+	refs := []driver.Ref{{Key: lensKey, ID: id, TTL: lensTTL}, {Key: "first", ID: "first", TTL: lensTTL}}
+	reply, err := s.attempt(context.Background(), renewUncontended, renewUncontendedCommand(s.form(renewUncontended), s.prefix, refs, []int{1, 0}))
+	token, there := "", strings.HasPrefix(deref(v.Text), id+" ") && strings.HasSuffix(*v.Text, "} 1700000000000017")
+	if there {
+		token = "1700000000000017"
+		v := v
+		v.At = max(v.At, lensMS+lensTTL.Milliseconds())
+		keys[h] = v
+	}
+	if err := cmp.Or(err, equal(what, reply, any("9,"+token)), l.left(what, beside(keys, lensMS+lensTTL.Milliseconds()))); err != nil {
+		return err
+	}
+	if !there {
+		return nil
+	}
+	s = l.on(keys)
+	s.Renew(context.Background(), []driver.Ref{{Key: lensKey, ID: id, TTL: lensTTL}}, func(_ int, r driver.Reply, e error) { err = cmp.Or(e, equal("renewed", r.State, driver.Granted)) })
+	if err != nil {
+		return err
+	}
+	again := microscope.Keys{h: v}
+	s = l.on(again)
+	reply, err = s.attempt(context.Background(), renewScript, s.renewRoomsCommand(s.form(renewScript), refs, []int{0}))
+	if err := cmp.Or(err, equal(what, reply, any([]any{token})), l.left(what, keys)); err != nil {
+		return err
+	}
+	released, err := l.on(again).Release(context.Background(), driver.Ref{Key: lensKey, ID: id})
+	return cmp.Or(err, equal(what, released.State, driver.Released), l.left("release", microscope.Keys{}))
 }
 
 // oneKey changes the keys as the script for one key has to, and returns its answer.
@@ -497,7 +614,7 @@ func oneKey(keys microscope.Keys, ref driver.Ref) any {
 		v.Text = &text
 	}
 	keys[h] = v
-	return "0"
+	return "1700000000000017"
 }
 
 // common returns the longest path that contains two visits, as in internal/room.
@@ -523,21 +640,19 @@ func playVisits(l *lens) error {
 	}
 	for i, change := range []func(*driver.Request){nil, nil, nil, reads, delays} {
 		for _, pair := range pairs {
-			from, other := beginning(), pair[1]
-			begin := ask(allOf(visiting(pair[0]), or(change)), parties[0])
+			other := pair[1]
+			begin := ask(allOf(visiting(pair[0]), change), parties[0])
 			if i < len(forms) {
 				begin = append(begin, forms[i]...)
 			}
-			var err error
-			for _, s := range begin {
-				if from, err = l.follow(from, s); err != nil {
-					return err
-				}
+			from, err := l.after(begin...)
+			if err != nil {
+				return err
 			}
 			steps := slices.Concat(each(renews, driver.Ref{ID: idA, Visit: other}), each(releases, driver.Ref{ID: idA, Visit: other},
 				driver.Ref{ID: idA, Visit: other, RejectIDFor: lensForbid, KeepClosed: lensKeep}, driver.Ref{ID: idA, Visit: other, RejectIDFor: lensForbid, SingleUseID: true}))
 			if i == 0 || i == len(forms) {
-				steps = append(steps, ask(allOf(visiting(other), or(change)), parties[0])...)
+				steps = append(steps, ask(allOf(visiting(other), change), parties[0])...)
 			}
 			for _, s := range steps {
 				if _, err := l.follow(from, s); err != nil {
@@ -549,13 +664,6 @@ func playVisits(l *lens) error {
 	return nil
 }
 
-func or(change func(*driver.Request)) func(*driver.Request) {
-	if change == nil {
-		return func(*driver.Request) {}
-	}
-	return change
-}
-
 // playMany plays more readers behind a writer than one call hands the room to.
 func playMany(l *lens) error {
 	for i, many := range []int{3, 63, 64, 65, 65} {
@@ -563,17 +671,13 @@ func playMany(l *lens) error {
 		if i == 4 {
 			release.RejectIDFor = lensForbid // by the general way
 		}
-		from := beginning()
 		steps := ask(nil, parties[0])
 		for i := range many {
 			steps = append(steps, ask(allOf(reads, queues), driver.Ref{ID: fmt.Sprint("r", i), HintAddress: "B"})...)
 		}
 		steps = append(steps, releases(release), renews(driver.Ref{ID: "r1", HintAddress: "B"}), renews(driver.Ref{ID: fmt.Sprint("r", many-1), HintAddress: "B"}))
-		var err error
-		for _, s := range steps {
-			if from, err = l.follow(from, s); err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
+		if _, err := l.after(steps...); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -639,19 +743,8 @@ func playLost(l *lens) error {
 	r, z := string(appendSide(nil, h, recordKey)), string(appendSide(nil, h, sortedKey))
 	steps := slices.Concat(ask(nil, parties[0]), ask(reads, parties[2]), ask(queues, parties[1]), ask(allOf(reads, queues), parties[1]), ask(owner("me"), parties[2]),
 		ask(delays, parties[2]), each(releases, parties[1]), each(releases, driver.Ref{ID: idB, RejectIDFor: lensForbid}), each(renews, parties[1]))
-	begin := func(steps ...step) (*situation, error) {
-		from := beginning()
-		for _, s := range steps {
-			next, err := l.follow(from, s)
-			if err != nil {
-				return nil, err
-			}
-			from = next
-		}
-		return from, nil
-	}
-	readers, err1 := begin(ask(reads, parties[0], parties[2])...)
-	queue, err2 := begin(slices.Concat(ask(nil, parties[0]), ask(allOf(queues), parties[1]))...)
+	readers, err1 := l.after(ask(reads, parties[0], parties[2])...)
+	queue, err2 := l.after(slices.Concat(ask(nil, parties[0]), ask(allOf(queues), parties[1]))...)
 	if err := cmp.Or(err1, err2); err != nil {
 		return err
 	}
@@ -666,12 +759,9 @@ func playLost(l *lens) error {
 			delete(s.keys, r)
 		}
 		delete(s.keys, string(h))
-		token := s.record.Token
-		if s.record = new(room.Record); i == 1 {
-			s.record.Token = token
-		}
+		s.record = &room.Record{Token: s.record.Token}
 	}
-	first, err := begin(ask(reads, parties[0])...)
+	first, err := l.after(ask(reads, parties[0])...)
 	if err != nil {
 		return err
 	}
@@ -687,7 +777,7 @@ func playLost(l *lens) error {
 	mark := queue.pass(0, "the holder key is lost")
 	delete(mark.keys, string(h))
 	mark.record.Inside = nil
-	if err := l.playLostWords(begin); err != nil {
+	if err := l.playLostWords(); err != nil {
 		return err
 	}
 	place := queue.keys.Clone()
@@ -707,19 +797,19 @@ func playLost(l *lens) error {
 	delete(noPlace.keys, string(h))
 	noPlace.keys[r] = without(noPlace.keys[r], idA)
 	noPlace.record.Inside = nil
-	delayed, err := begin(slices.Concat(ask(delays, parties[0]), ask(queues, parties[1]))...)
+	delayed, err := l.after(slices.Concat(ask(delays, parties[0]), ask(queues, parties[1]))...)
 	if err != nil {
 		return err
 	}
 	delayed = delayed.pass(0, "the holder key of a lease with a delay is lost")
 	delete(delayed.keys, string(h))
 	delayed.record.Inside = nil
-	counter, err := begin(ask(nil, parties[0])...)
+	counter, err := l.after(ask(nil, parties[0])...)
 	if err != nil {
 		return err
 	}
 	counter = counter.pass(0, "the counter is lost")
-	delete(counter.keys, r)
+	delete(counter.keys, lensPrefix+counterKey)
 	for _, s := range append(lost, mark, noPlace, delayed, counter) {
 		for _, step := range steps {
 			if _, err := l.follow(s, step); err != nil {
@@ -731,9 +821,9 @@ func playLost(l *lens) error {
 }
 
 // playLostWords plays parties whose fields are lost, once their time is over.
-func (l *lens) playLostWords(begin func(...step) (*situation, error)) error {
+func (l *lens) playLostWords() error {
 	r := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey))
-	lone, err := begin(ask(reads, parties[0])...)
+	lone, err := l.after(ask(reads, parties[0])...)
 	if err != nil {
 		return err
 	}
@@ -759,7 +849,7 @@ func (l *lens) playLostWords(begin func(...step) (*situation, error)) error {
 		{ask(owner("me"), parties[0])[0], ask(owner("me"), parties[1])[0], ask(reads, parties[2])[0], driver.Busy},
 		{ask(places(1, 2), parties[0])[0], ask(allOf(places(2, 2), queuesFor(2*lensTTL)), parties[2])[0], renews(parties[2]), driver.Granted},
 	} {
-		from, err := begin(c.first)
+		from, err := l.after(c.first)
 		if err != nil {
 			return err
 		}

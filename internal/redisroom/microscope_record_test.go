@@ -24,6 +24,7 @@ const (
 // kept is the parsed content of the keys of a room.
 type kept struct {
 	h, r, z microscope.Value
+	c       microscope.Value
 	spent   map[string]microscope.Value // T of each id
 	scalars []string
 	scores  map[string]int64
@@ -32,7 +33,7 @@ type kept struct {
 func keptIn(keys microscope.Keys) *kept {
 	h := []byte(lensPrefix + lensKey)
 	k := &kept{
-		h: keys[string(h)], r: keys[string(appendSide(nil, h, recordKey))], z: keys[string(appendSide(nil, h, sortedKey))],
+		h: keys[string(h)], r: keys[string(appendSide(nil, h, recordKey))], z: keys[string(appendSide(nil, h, sortedKey))], c: keys[lensPrefix+counterKey],
 		spent: make(map[string]microscope.Value), scores: make(map[string]int64),
 	}
 	for _, id := range []string{idA, idB, idC} {
@@ -57,15 +58,26 @@ func (k *kept) scalar(i int) int64 {
 	return n
 }
 
-// token returns the last token in the keys.
-func (k *kept) token() (token int64) {
+// own returns the token that the room keeps itself.
+func (k *kept) own() (token int64) {
 	switch {
 	case k.scalars != nil:
 		token = k.scalar(0)
 	case k.r.Text != nil:
 		token, _ = strconv.ParseInt(*k.r.Text, 10, 64)
+	case k.h.Text != nil:
+		text := *k.h.Text
+		token, _ = strconv.ParseInt(text[strings.LastIndexByte(text, ' ')+1:], 10, 64)
 	}
 	return token
+}
+
+// token returns the last token in the keys: that of the room, or the counter's if it is greater.
+func (k *kept) token() int64 { return max(k.own(), k.counter()) }
+
+func (k *kept) counter() int64 {
+	n, _ := strconv.ParseInt(deref(k.c.Text), 10, 64)
+	return n
 }
 
 // whole reports whether the fields of the party of every place inside and of every ticket are
@@ -90,15 +102,15 @@ func sameKeys(from *situation, keys microscope.Keys, record *room.Record, now in
 		c.record(from, k, record, ms)
 	case k.h.Text != nil:
 		if k.h.At > ms { // it is over in this millisecond otherwise
-			c.uncontended(keptIn(from.keys), k, record, ms)
+			c.uncontended(k, record)
 		}
 	default:
 		c.is("parties of a free room", len(record.Inside)+len(record.Queue), 0)
 		c.is("its closing", record.Closed <= ms, true)
+		c.is("whether a token is left that the counter covers", k.r.Text != nil && k.own() <= k.counter(), false)
 	}
-	if k.r.Type() != "none" {
-		c.counter(from, k, ms)
-	}
+	c.is("the last token", k.token(), record.Token)
+	c.lives(from, k, ms)
 	if len(c) > 0 {
 		return fmt.Errorf("keys: %s\n%s", strings.Join(c, "; "), show(keys))
 	}
@@ -128,7 +140,7 @@ func (c *comparison) spent(k *kept, record *room.Record, ms int64) {
 	}
 }
 
-func (c *comparison) uncontended(before, k *kept, record *room.Record, ms int64) {
+func (c *comparison) uncontended(k *kept, record *room.Record) {
 	if len(record.Inside) != 1 || len(record.Queue) != 0 {
 		c.is("parties of an uncontended lock", len(record.Inside)+len(record.Queue), 1)
 		return
@@ -143,12 +155,9 @@ func (c *comparison) uncontended(before, k *kept, record *room.Record, ms int64)
 	c.is("mode", words[1], "x")
 	c.is("notify", words[9], orNone(p.Notify))
 	c.is("identity", words[10], identityOf(&p))
-	c.is("meta", words[11], metaOf(&p))
-	c.is("token", k.token(), p.Token)
+	c.is("meta and token", words[11], fmt.Sprintf("%s %d", metaOf(&p), p.Token))
 	c.is("end", k.h.At, p.Expiry)
-	if before.h.Text != nil && *before.h.Text == *k.h.Text && before.token() != k.token() { // it was raised
-		c.is("the end of its counter", k.r.At, k.h.At+time.Hour.Milliseconds()+max(0, k.token()/1000-ms))
-	}
+	c.is("the record", k.r.Type(), "none")
 }
 
 // record compares the parties, the marks and the scalars.
@@ -218,7 +227,6 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 	if len(record.Queue) == 0 && k.scalars[4] == none { // since the room was folded
 		head, when = none, 0
 	}
-	c.is("token", k.scalar(0), record.Token)
 	c.is("closing", max(k.scalar(3), ms), max(record.Closed, ms))
 	c.is("head", k.scalars[4], head)
 	c.is("when", k.scalar(5), when)
@@ -325,12 +333,15 @@ func names[V, W any](c *comparison, what string, got map[string]V, want map[stri
 	}
 }
 
-// counter checks the expiry of R, and of Z, against its previous value and the time that a
-// counter must live from now: an hour longer than any lease or ticket in the keys, and an hour
-// longer than the clock takes to pass its token.
-func (c *comparison) counter(from *situation, k *kept, ms int64) {
+// lives checks the expiry of C, R and Z against its previous value and the time that they must
+// live from now: an hour longer than any lease or ticket in the keys, and an hour longer than the
+// clock takes to pass their token.
+func (c *comparison) lives(from *situation, k *kept, ms int64) {
 	before := keptIn(from.keys)
-	if k.r.At == before.r.At {
+	if k.counter() > 0 && k.c.At != before.c.At {
+		c.is("the end of the counter", k.c.At, ms+time.Hour.Milliseconds()+max(0, k.counter()/1000-ms))
+	}
+	if k.r.Type() == "none" || k.r.At == before.r.At {
 		return
 	}
 	holds := []int64{0}
@@ -352,12 +363,10 @@ func (c *comparison) counter(from *situation, k *kept, ms int64) {
 		}
 		holds = append(holds, at-ms)
 	}
-	for _, token := range []int64{k.token()} {
-		for _, hold := range holds {
-			if hold >= 0 && k.r.At == ms+time.Hour.Milliseconds()+hold+max(0, token/1000-ms) {
-				return
-			}
+	for _, hold := range holds {
+		if hold >= 0 && k.r.At == ms+time.Hour.Milliseconds()+hold+max(0, k.own()/1000-ms) {
+			return
 		}
 	}
-	c.is("how long the counter lives", k.r.At-ms, "an hour, and as long as something else")
+	c.is("how long the record lives", k.r.At-ms, "an hour, and as long as something else")
 }

@@ -1,7 +1,6 @@
 package redisroom
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -224,9 +223,6 @@ var stories = []story{
 	{"a room that is closed is not its last owner's", in(
 		ask(owner("me"), parties[0]), ask(queues, parties[1]), each(releases, driver.Ref{ID: idA, KeepClosed: lensKeep}), ask(owner("me"), parties[2]),
 	)},
-	{"an old counter is left behind", in(
-		ask(reads, parties[0]), each(renews, driver.Ref{ID: idA, TTL: time.Hour}), then(waits(30*time.Minute)), each(releases, parties[0]),
-	)},
 	{"an owner comes back as a reader", in(
 		ask(owner("me"), parties[0]), ask(allOf(reads, queues), parties[1]), each(releases, driver.Ref{ID: idA, RejectIDFor: lensForbid}), each(renews, parties[1]),
 		ask(allOf(reads, owner("me")), parties[2]),
@@ -243,9 +239,6 @@ var stories = []story{
 	{"a reader leaves when the room is closed no longer", in(
 		ask(allOf(reads, delays), parties[0]), ask(reads, parties[1]), then(waits(500*time.Millisecond)), each(renews, parties[1]),
 		then(waits(550*time.Millisecond)), ask(nil, stranger), then(waits(200*time.Millisecond)), each(releases, parties[1]),
-	)},
-	{"an old counter is left behind by the general way", in(
-		ask(reads, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idA, TTL: time.Hour}), then(waits(30*time.Minute)), each(releases, parties[0]),
 	)},
 	headWhoseTimeIsOver(driver.FIFO), headWhoseTimeIsOver(driver.WritersFirst),
 	eightUnwanted(8), eightUnwanted(9),
@@ -316,11 +309,6 @@ func playStories(l *lens) error {
 			failed = append(failed, err.Error())
 		}
 	}
-	for _, waiter := range [][]step{nil, ask(queues, parties[1])} {
-		if err := l.seedsAnew(waiter); err != nil {
-			failed = append(failed, err.Error())
-		}
-	}
 	if len(failed) > 0 {
 		return errors.New(strings.Join(failed, "\n"))
 	}
@@ -352,19 +340,4 @@ func (l *lens) shown(from *situation) error {
 		return err
 	}
 	return l.samePicture(from.keys, from.record, from.now)
-}
-
-// seedsAnew releases the last lease of a room whose counter is too old by a microsecond. The rule
-// never seeds a counter again.
-func (l *lens) seedsAnew(waiter []step) error {
-	from := beginning()
-	for _, s := range in(ask(reads, parties[0]), waiter, each(renews, driver.Ref{ID: idA, TTL: time.Hour})) {
-		var err error
-		if from, err = l.follow(from, s); err != nil {
-			return err
-		}
-	}
-	from = from.pass((30*time.Minute + time.Microsecond).Microseconds(), "it is old")
-	got, err := l.take(releases(parties[0]), from.keys, from.now, from.least)
-	return cmp.Or(err, equal("the last leaves", got.State, driver.Released), equal("the counter", keptIn(l.server.Live()).token(), from.now))
 }

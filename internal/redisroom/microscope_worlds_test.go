@@ -57,7 +57,9 @@ func reads(req *driver.Request) { req.Mode = driver.Shared }
 func allOf(changes ...func(*driver.Request)) func(*driver.Request) {
 	return func(req *driver.Request) {
 		for _, change := range changes {
-			change(req)
+			if change != nil {
+				change(req)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,9 +67,12 @@ type Store struct {
 	acks  *acks
 	// timeout bounds a request that has to be repeated.
 	timeout time.Duration
-	// clocks are the clocks of the servers.
-	clocks serverClocks
-	low    lowTokens
+	reading atomic.Pointer[reading] // of a single server's clock, if there is one
+	heard   atomic.Int64            // when the last answered request was sent, in ns since began
+	low     lowTokens
+	// counterKey is the key of the counter. bySlot is set once a cluster has refused it.
+	counterKey string
+	bySlot     atomic.Bool
 	// renewalSlots bounds how many large renewals are under way.
 	renewalSlots chan struct{}
 
@@ -92,7 +96,7 @@ var (
 
 // New returns a store. The caller has checked the configuration.
 func New(c Config) *Store {
-	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, acks: newAcks(c.Acks), timeout: c.Timeout, renewalSlots: make(chan struct{}, maxRenewals), subs: make(map[*subscription]struct{})}
+	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, counterKey: c.Prefix + counterKey, acks: newAcks(c.Acks), timeout: c.Timeout, renewalSlots: make(chan struct{}, maxRenewals), subs: make(map[*subscription]struct{})}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -103,19 +107,18 @@ func (s *Store) Acquire(ctx context.Context, req driver.Request) (driver.Reply, 
 		return driver.Reply{}, err
 	}
 	sent, changes := clock.Now(), s.main.Changes()
-	server := s.clock(req.Key)
-	least := s.least(server, sent, req.TTL, changes)
+	least := s.least(sent, changes)
 	reply, err := s.acquire(ctx, &req, least, plainly)
 	if err == nil {
-		server.heard.Store(int64(sent.Sub(began)))
+		s.heard.Store(int64(sent.Sub(began)))
 	}
-	if err == nil && least == anyAge {
-		server.learn(sent, changes, reply.Clock)
+	if us := reply.Clock.Microseconds(); err == nil && least == anyToken && us > 0 {
+		s.reading.Store(&reading{at: sent, us: us, changes: changes})
 	}
 	if reply.Uncontended {
 		reply.Clock = 0 // an uncontended lease has no reading
 	}
-	if least < anyAge && s.main.Changes() != changes && mayBeLow(&reply, err) {
+	if least < anyToken && s.main.Changes() != changes && mayBeLow(&reply, err) {
 		s.low.add(req.ID)
 	}
 	return s.raised(ctx, &req, reply, err)
@@ -139,7 +142,7 @@ func (s *Store) raised(ctx context.Context, req *driver.Request, reply driver.Re
 	}
 	if reply.State == driver.Granted {
 		again := reply.Replayed
-		reply, err = s.acquire(ctx, req, anyAge, raising)
+		reply, err = s.acquire(ctx, req, anyToken, raising)
 		if err != nil {
 			return driver.Reply{}, fmt.Errorf("raise the token: %w", timing.Uncertain(err))
 		}
@@ -175,7 +178,7 @@ func (s *Store) ask(ctx context.Context, req *driver.Request, least int64, how s
 	if s.acks.wanted() {
 		return s.acquireAcked(ctx, sc, req, least, how)
 	}
-	cmd := acquireCommand(s.form(sc), s.prefix, req, least, how)
+	cmd := s.acquireCommand(s.form(sc), req, least, how)
 	reply, err := s.run(ctx, sc, cmd)
 	cmd.free()
 	if err != nil {
@@ -198,7 +201,7 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 			return driver.Reply{State: driver.Released}, nil
 		}
 	}
-	cmd := releaseCommand(s.form(releaseScript), s.prefix, &ref)
+	cmd := s.releaseCommand(s.form(releaseScript), &ref)
 	reply, err := s.attempt(ctx, releaseScript, cmd)
 	if isMigrating(err) {
 		return s.releaseMigrating(ctx, &ref, cmd)
@@ -215,7 +218,7 @@ func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply
 	if err := checkRef(&driver.Ref{Key: key, ID: id}); err != nil {
 		return driver.Reply{}, err
 	}
-	cmd := roomCommand(s.form(breakScript), s.prefix, key, id, reason, broadcastChannel(s.prefix), brokenHint(s.prefix, key, id, reason))
+	cmd := s.roomCommand(s.form(breakScript), key, id, reason, broadcastChannel(s.prefix), brokenHint(s.prefix, key, id, reason))
 	reply, err := s.run(ctx, breakScript, cmd)
 	cmd.free()
 	if err != nil {
@@ -287,7 +290,7 @@ func (s *Store) send(ctx context.Context, cmd *command) (any, error) {
 }
 
 // repeat reports whether cmd had no effect because the server does not know the script or
-// its header, or had to remove expired records first. It changes cmd into one that may
+// its header, had to remove expired records first, or is a cluster. It changes cmd into one that may
 // succeed.
 func (s *Store) repeat(sc *script, cmd []string, err error) bool {
 	var reply ReplyError
@@ -296,6 +299,10 @@ func (s *Store) repeat(sc *script, cmd []string, err error) bool {
 		return false
 	case isUnfinished(reply):
 		return true
+	case strings.HasPrefix(string(reply), "CROSSSLOT"):
+		return s.countBySlot(cmd)
+	case isMigrating(err) && sc != acquireScript && sc != onceScript:
+		return s.leaveCounter(cmd)
 	case isNoScript(reply) && cmd[0] == evalsha:
 		cmd[0], cmd[1] = eval, sc.text(cmd[1])
 		return true

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
 // batch is how many locks one script call renews. It keeps the server busy for a seventh
@@ -133,11 +132,10 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 // script or they failed together, and groups that could not be sent.
 func (r *round) run(ctx context.Context, client Client, groups []*renewal, last bool) (again, unsent []*renewal) {
 	s, refs, each := r.store, r.refs, r.each
-	now := clock.Now()
 	cmds := make([][]string, len(groups))
 	for i, g := range groups {
 		if g.cmd == nil {
-			g.cmd = s.renewCommand(g, refs, s.oldest(now, refs, g.which)).take()
+			g.cmd = s.renewCommand(g, refs).take()
 		}
 		cmds[i] = g.cmd
 	}
@@ -250,15 +248,6 @@ func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
 		return driver.Reply{}, errReply
 	}
 	return parseRenewal(replies[k])
-}
-
-// oldest is serverClock.oldest for the leases of one script call.
-func (s *Store) oldest(now time.Time, refs []driver.Ref, which []int) int64 {
-	var ttl time.Duration
-	for _, i := range which {
-		ttl = max(ttl, refs[i].TTL)
-	}
-	return s.clock(refs[which[0]].Key).oldest(now, ttl)
 }
 
 // isRefusal reports whether the server answered with an error.

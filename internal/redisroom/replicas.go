@@ -227,7 +227,7 @@ func (s *Store) askAcked(ctx context.Context, sc *script, req *driver.Request, s
 	if s.acks.mayBeUndone(of) {
 		return driver.Reply{State: driver.Gone}, nil, nil
 	}
-	answer := s.runAcked(ctx, sc, acquireCommand(s.form(sc), s.prefix, req, least, how).take())
+	answer := s.runAcked(ctx, sc, s.acquireCommand(s.form(sc), req, least, how).take())
 	if answer.Err != nil {
 		return driver.Reply{}, nil, s.guardError(req, answer.Err)
 	}

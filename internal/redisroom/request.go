@@ -72,19 +72,14 @@ func newCommand() *command {
 
 func (c *command) end() { c.ends = append(c.ends, len(c.text)) }
 
-// room adds the three keys of a lock, and returns the first.
-func (c *command) room(prefix, key string) []byte {
-	h := c.uncontendedKeys(prefix, key)
-	c.text = appendSide(c.text, h, sortedKey)
-	c.end()
-	return h
-}
-
-// uncontendedKeys adds the two keys of an uncontended lock, and returns the first.
-func (c *command) uncontendedKeys(prefix, key string) []byte {
-	h := c.holder(prefix, key)
+// room adds the four keys of a lock, and returns the first.
+func (s *Store) room(c *command, key string) []byte {
+	h := c.holder(s.prefix, key)
 	c.text = appendSide(c.text, h, recordKey)
 	c.end()
+	c.text = appendSide(c.text, h, sortedKey)
+	c.end()
+	c.word(s.counter(h))
 	return h
 }
 
@@ -121,7 +116,7 @@ func (c *command) int(n int64) {
 // build makes the words of EVALSHA for a script over so many keys, and returns the
 // command, which is to be freed.
 func (c *command) build(f *form, keys int) *command {
-	words := append(slices.Grow(c.words[:0], 3+len(c.ends)), evalsha, f.sha, numkeys(keys))
+	words := append(slices.Grow(c.words[:0], 3+len(c.ends)), evalsha, f.sha, strconv.Itoa(keys))
 	text, start := string(c.text), 0
 	for _, end := range c.ends {
 		words = append(words, text[start:end])
@@ -153,20 +148,6 @@ func (c *command) take() []string {
 	return words
 }
 
-func numkeys(n int) string {
-	switch n {
-	case roomKeys:
-		return "3"
-	case 1:
-		return "1"
-	case 2:
-		return "2"
-	case 4:
-		return "4"
-	}
-	return strconv.Itoa(n)
-}
-
 // Values of how, the argument of lua/acquire in addition to the request.
 const (
 	plainly  = ""
@@ -178,17 +159,18 @@ const (
 
 // acquireCommand encodes a request for lua/acquire. The script seeds the counter if it is
 // not above least.
-func acquireCommand(f *form, prefix string, req *driver.Request, least int64, how string) *command {
+func (s *Store) acquireCommand(f *form, req *driver.Request, least int64, how string) *command {
 	c := newCommand()
-	h := c.room(prefix, req.Key)
+	h := s.room(c, req.Key)
 	keys := roomKeys
 	if req.SingleUseID {
 		c.spent(h, req.ID)
 		keys++
 	}
 	if req.Guard {
-		c.word(prefix + markKey)
-		keys++
+		c.word(s.prefix + markKey)
+		c.word(s.prefix + seenKey)
+		keys += 2
 	}
 
 	c.text = append(append(c.text, req.ID...), ' ')
@@ -278,9 +260,9 @@ func appendString(b []byte, s string) []byte {
 }
 
 // releaseCommand encodes a release for lua/release.
-func releaseCommand(f *form, prefix string, ref *driver.Ref) *command {
+func (s *Store) releaseCommand(f *form, ref *driver.Ref) *command {
 	c := newCommand()
-	h := c.room(prefix, ref.Key)
+	h := s.room(c, ref.Key)
 	keep, forbid, spent := max(ref.KeepClosed.Milliseconds(), 0), max(ref.RejectIDFor.Milliseconds(), 0), spentLife(ref)
 	keys := roomKeys
 	if spent > 0 {
@@ -309,18 +291,18 @@ func spentLife(ref *driver.Ref) int64 {
 }
 
 // renewCommand encodes a renewal for its script.
-func (s *Store) renewCommand(g *renewal, refs []driver.Ref, oldest int64) *command {
+func (s *Store) renewCommand(g *renewal, refs []driver.Ref) *command {
 	if g.script == renewUncontended {
-		return renewUncontendedCommand(s.form(renewUncontended), s.prefix, refs, g.which, oldest)
+		return renewUncontendedCommand(s.form(renewUncontended), s.prefix, refs, g.which)
 	}
-	return renewCommand(s.form(renewScript), s.prefix, refs, g.which, oldest)
+	return s.renewRoomsCommand(s.form(renewScript), refs, g.which)
 }
 
-// renewCommand encodes the renewal of refs for lua/renew.
-func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) *command {
+// renewRoomsCommand encodes the renewal of refs for lua/renew.
+func (s *Store) renewRoomsCommand(f *form, refs []driver.Ref, which []int) *command {
 	c := newCommand()
 	for _, i := range which {
-		c.room(prefix, refs[i].Key)
+		s.room(c, refs[i].Key)
 	}
 	for _, i := range which {
 		ref := &refs[i]
@@ -341,28 +323,26 @@ func renewCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest
 		}
 		c.end()
 	}
-	c.int(oldest)
 	return c.build(f, roomKeys*len(which))
 }
 
 // renewUncontendedCommand encodes the renewal of refs with one TTL for lua/renew_uncontended.lua.
-func renewUncontendedCommand(f *form, prefix string, refs []driver.Ref, which []int, oldest int64) *command {
+func renewUncontendedCommand(f *form, prefix string, refs []driver.Ref, which []int) *command {
 	c := newCommand()
 	for _, i := range which {
-		c.uncontendedKeys(prefix, refs[i].Key)
+		c.holder(prefix, refs[i].Key)
 	}
 	c.int(refs[which[0]].TTL.Milliseconds())
-	c.int(oldest)
 	for _, i := range which {
 		c.id(refs[i].ID)
 	}
-	return c.build(f, 2*len(which))
+	return c.build(f, len(which))
 }
 
 // roomCommand encodes a call on one lock with plain arguments.
-func roomCommand(f *form, prefix, key string, args ...string) *command {
+func (s *Store) roomCommand(f *form, key string, args ...string) *command {
 	c := newCommand()
-	c.room(prefix, key)
+	s.room(c, key)
 	for _, arg := range args {
 		c.word(arg)
 	}

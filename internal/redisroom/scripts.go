@@ -17,9 +17,6 @@ var recordLua string
 //go:embed lua/room/3_rule.lua
 var ruleLua string
 
-//go:embed lua/room/life.lua
-var lifeLua string
-
 //go:embed lua/room/visit.lua
 var visitLua string
 
@@ -73,19 +70,19 @@ var markLua string
 // saves time.
 var (
 	acquireScript = newScript(func() []string {
-		return []string{acquireFreeLua, acquireBusyLua, roomLua, lifeLua + recordLua, ruleLua + acquireLua}
+		return []string{acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua + acquireLua}
 	})
 	onceScript = newScript(func() []string {
-		return []string{acquireOnceLua + acquireFreeLua, acquireBusyLua, roomLua, lifeLua + recordLua, ruleLua + acquireLua}
+		return []string{acquireOnceLua + acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua + acquireLua}
 	})
 	renewScript = newFreeingScript(func() []string {
-		return []string{renewFreeLua, renewKnownLua, roomLua, lifeLua + recordLua, ruleLua + renewLua}
+		return []string{renewFreeLua, renewKnownLua, roomLua, recordLua, ruleLua + renewLua}
 	})
 	renewUncontended = newFreeingScript(stage(renewUncontendedLua))
 	releaseScript    = newFreeingScript(func() []string {
-		return []string{releaseFreeLua, releaseNextLua, roomLua, lifeLua + recordLua, ruleLua + releaseLua}
+		return []string{releaseFreeLua, releaseNextLua, roomLua, recordLua, ruleLua + releaseLua}
 	})
-	breakScript   = newFreeingScript(func() []string { return []string{roomLua, lifeLua + recordLua, ruleLua + breakLua} })
+	breakScript   = newFreeingScript(func() []string { return []string{roomLua, recordLua, ruleLua + breakLua} })
 	inspectScript = newScript(stage(inspectLua))
 	listScript    = newScript(stage(listLua))
 	markScript    = newScript(stage(markLua))
@@ -99,12 +96,11 @@ type script struct{ main, plain func() *form }
 // form is one text of a script.
 type form struct{ text, sha string }
 
-// includes are lines of scripts that are replaced by a file of lua/room, for the stages
-// before lua/room.
-var includes = strings.NewReplacer("-- include life.lua\n", lifeLua, "-- include visit.lua\n", visitLua)
+// include is a line of the stages before lua/room that lua/room/visit.lua replaces.
+const include = "-- include visit.lua\n"
 
 func newForm(text string) *form {
-	text = includes.Replace(text)
+	text = strings.ReplaceAll(text, include, visitLua)
 	sum := sha1.Sum([]byte(text))
 	return &form{text: text, sha: hex.EncodeToString(sum[:])}
 }
@@ -143,8 +139,9 @@ func newFreeingScript(stages func() []string) *script {
 }
 
 const (
-	evalsha = "EVALSHA"
-	eval    = "EVAL"
+	evalsha  = "EVALSHA"
+	eval     = "EVAL"
+	firstKey = 3 // of a command, behind one of these, the digest and the number of keys
 )
 
 // text returns the form with the given digest.

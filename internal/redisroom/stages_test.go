@@ -31,6 +31,8 @@ type bench struct {
 	made   int
 }
 
+func (b *bench) store() *Store { return New(Config{Prefix: b.prefix}) }
+
 // must runs a command that has to succeed.
 func (b *bench) must(sc *script, cmd []string) {
 	b.t.Helper()
@@ -49,14 +51,14 @@ func (b *bench) ask(id string, change func(*driver.Request)) (*script, []string)
 	if change != nil {
 		change(&req)
 	}
-	return acquireScript, acquireCommand(acquireScript.plain(), b.prefix, &req, anyAge, plainly).take()
+	return acquireScript, b.store().acquireCommand(acquireScript.plain(), &req, anyToken, plainly).take()
 }
 
 func (b *bench) enter(id string, change func(*driver.Request)) { b.must(b.ask(id, change)) }
 
 func (b *bench) renewal(id string) (*script, []string) {
 	ref := driver.Ref{Key: "k", ID: id, TTL: 5 * time.Second, TicketTTL: 5 * time.Second}
-	return renewScript, renewCommand(renewScript.plain(), b.prefix, []driver.Ref{ref}, []int{0}, anyAge).take()
+	return renewScript, b.store().renewRoomsCommand(renewScript.plain(), []driver.Ref{ref}, []int{0}).take()
 }
 
 func queueing(req *driver.Request) { req.TicketTTL, req.HintAddress = 5*time.Second, "ears" }
@@ -80,7 +82,7 @@ func asks(change func(*driver.Request)) func(*bench) (*script, []string) {
 }
 
 func leaves(b *bench) (*script, []string) {
-	return releaseScript, releaseCommand(releaseScript.plain(), b.prefix, &driver.Ref{Key: "k", ID: "a"}).take()
+	return releaseScript, b.store().releaseCommand(releaseScript.plain(), &driver.Ref{Key: "k", ID: "a"}).take()
 }
 
 func contended(b *bench) {
@@ -120,9 +122,9 @@ var commonCases = []commonCase{
 
 // withoutCommon are the scripts without their second stage.
 var withoutCommon = map[*script]*script{
-	acquireScript: newScript(func() []string { return []string{acquireFreeLua, roomLua, lifeLua + recordLua, ruleLua + acquireLua} }),
-	renewScript:   newScript(func() []string { return []string{renewFreeLua, roomLua, lifeLua + recordLua, ruleLua + renewLua} }),
-	releaseScript: newScript(func() []string { return []string{releaseFreeLua, roomLua, lifeLua + recordLua, ruleLua + releaseLua} }),
+	acquireScript: newScript(func() []string { return []string{acquireFreeLua, roomLua, recordLua, ruleLua + acquireLua} }),
+	renewScript:   newScript(func() []string { return []string{renewFreeLua, roomLua, recordLua, ruleLua + renewLua} }),
+	releaseScript: newScript(func() []string { return []string{releaseFreeLua, roomLua, recordLua, ruleLua + releaseLua} }),
 }
 
 // TestCost_CommonCasesAreWorthACopyOfTheRule compares the server's time for each

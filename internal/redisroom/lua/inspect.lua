@@ -1,6 +1,6 @@
 -- inspect.lua: one consistent picture of a room, changing nothing.
 --
--- KEYS  H, R, Z of the room (room/1_state.lua)
+-- KEYS  H, R, Z, C of the room (room/1_state.lua)
 -- ARGV  1 "glance" to leave out the tickets
 -- Returns {token, limit, closed ms, clock us, holder key's value or "",
 --       remaining ms of it, then of each party its id, remaining ms and the
@@ -20,6 +20,8 @@ if type(s) == 'table' then
   local last = redis.pcall('GET', KEYS[2])
   out[1] = type(last) == 'string' and tonumber(last) or 0
 end
+local held = hv and string.match(hv, '^[%w_.-]+ x .*} (%d+)$')
+if held then out[1] = tonumber(held) end
 local tok, lim, closed = string.match(type(s) == 'string' and s or '', '^(%d+) %d+ (%d+) (%d+) ')
 if type(redis.pcall('ZSCORE', KEYS[3], '#')) ~= 'string' then closed = nil end
 if tok then out[1] = tonumber(tok) end

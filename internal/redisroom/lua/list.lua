@@ -1,12 +1,12 @@
 -- list.lua: whether a room is occupied, waited for, or closed for a while.
 --
--- KEYS  H, R, Z of the room (room/1_state.lua)
+-- KEYS  H, R, Z, C of the room (room/1_state.lua)
 -- ARGV  1 "1" if another library's lock counts
 -- Returns 1 or 0.
 local hv = redis.pcall('GET', KEYS[1])
 if type(hv) == 'table' then return 0 end
 if hv and hv ~= '*' then
-  if string.find(hv, '^[%w_.-]+ x [%d ]+ %S+ %S+ {.*}$') then return 1 end
+  if string.find(hv, '^[%w_.-]+ x [%d ]+ %S+ %S+ {.*} %d+$') then return 1 end
   if ARGV[1] == '1' and redis.call('PTTL', KEYS[1]) > 0 then return 1 end
 end
 -- Without a record the contents of Z are meaningless.

@@ -34,7 +34,7 @@ type command struct {
 var commands = map[string]*command{
 	"TIME":   {keyless: true, run: clockTime},
 	"DEL":    {writes: true, run: del},
-	"EXISTS": {run: func(_ *Server, _ string, v Value, _ []string) any { return truth(v.Type() != "none") }},
+	"EXISTS": {run: exists},
 	"TYPE":   {run: func(_ *Server, _ string, v Value, _ []string) any { return Status(v.Type()) }},
 	"PTTL": {run: func(s *Server, _ string, v Value, _ []string) any {
 		return ending(v, max(0, v.At-s.ms()))
@@ -45,6 +45,8 @@ var commands = map[string]*command{
 	"PUBLISH":     {keyless: true, least: 2, run: publish},
 
 	"GET":      {needs: "string", run: func(_ *Server, _ string, v Value, _ []string) any { return v.text() }},
+	"SETRANGE": {writes: true, needs: "string", least: 2, run: setRange},
+	"GETEX":    {writes: true, needs: "string", run: func(_ *Server, _ string, v Value, _ []string) any { return v.text() }},
 	"MGET":     {run: mget},
 	"GETRANGE": {needs: "string", least: 2, run: getRange},
 	"SET":      {writes: true, least: 1, run: set},
@@ -121,6 +123,15 @@ func (s *Server) put(key string, v Value) {
 		return
 	}
 	s.Keys[key] = v
+}
+
+// exists counts the keys that are there, each as often as it is named.
+func exists(s *Server, key string, _ Value, more []string) any {
+	n := int64(0)
+	for _, name := range append([]string{key}, more...) {
+		n += truth(s.Keys[name].Type() != "none")
+	}
+	return n
 }
 
 func truth(b bool) int64 {
@@ -207,6 +218,14 @@ func mget(s *Server, key string, _ Value, more []string) any {
 		all = append(all, s.Keys[key].text())
 	}
 	return all
+}
+
+// setRange writes nothing: the scripts only ask whether the server would.
+func setRange(_ *Server, _ string, v Value, w []string) any {
+	if w[1] != "" {
+		return syntax
+	}
+	return int64(len(*cmp.Or(v.Text, new(string))))
 }
 
 func getRange(_ *Server, _ string, v Value, w []string) any {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -26,10 +27,16 @@ func (c *Cluster) Move(key string) *Move {
 	return &Move{t, c}
 }
 
-// One moves a single key, the first in alphabetical order.
+// One moves a single key.
 func (m *Move) One() {
 	m.c.tb.Helper()
 	m.c.must("move one", m.Transfer.One())
+}
+
+// Named moves the keys that begin with prefix.
+func (m *Move) Named(prefix string) {
+	m.c.tb.Helper()
+	m.c.must("move "+prefix, m.keys(1<<20, prefix))
 }
 
 // Rest moves all keys that are left, but does not end the move.
@@ -80,18 +87,21 @@ func (c *Cluster) Transfer(key string, to *Server) (*Transfer, error) {
 }
 
 // One moves a single key, see [Move.One].
-func (t *Transfer) One() error { return t.keys(1) }
+func (t *Transfer) One() error { return t.keys(1, "") }
 
 // Rest moves all keys that are left, see [Move.Rest].
-func (t *Transfer) Rest() error { return t.keys(1 << 20) }
+func (t *Transfer) Rest() error { return t.keys(1<<20, "") }
 
-// keys moves at most the given number of keys. The number of keys does not grow during that:
+// keys moves those of the first keys that begin with prefix. The number of keys does not grow during that:
 // a slot that is being moved accepts no new keys.
-func (t *Transfer) keys(most int) error {
+func (t *Transfer) keys(most int, prefix string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	keys, err := t.From.Client().ClusterGetKeysInSlot(ctx, int(t.slot), most).Result()
 	for _, key := range keys {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
 		err = errors.Join(err, t.From.admin("MIGRATE", t.To.Host(), strconv.Itoa(t.To.Port()), key, 0, patience.Milliseconds()))
 	}
 	return err

@@ -78,11 +78,14 @@ func TestRun_AFullPipeKeepsNoCommandFromItsLock(t *testing.T) {
 // the lock is free again.
 func runUnread(t *testing.T, says string, args ...string) {
 	t.Helper()
-	url := redistest.Start(t).URL()
+	server := redistest.Start(t)
+	url := server.URL()
 	unread, stderr := pipe(t)
 	fill(t, stderr)
 	p := launch(t, func(cmd *exec.Cmd) { cmd.Stderr = stderr }, append([]string{"run", "--ttl", "10m", "--store", url}, args...)...)
-	awaitLock(t, url, "once held and free again", func(s leasehold.Snapshot) bool { return s.Token > 0 && len(s.Holders) == 0 })
+	awaitLock(t, url, "once held and free again", func(s leasehold.Snapshot) bool {
+		return len(s.Holders) == 0 && server.Client().DBSize(t.Context()).Val() > 0 // the counter of the tokens
+	})
 	said := new(output)
 	go func() { _, _ = unread.WriteTo(said) }() // run writes the message at its end
 	p.wantCode(0)

@@ -5,30 +5,36 @@
 -- the way. Everything else goes on to the next stage; until then there is no write.
 --
 -- KEYS, ARGV, returns  as of acquire/1_free.lua
--- Inherits  how, held
+-- Inherits  how
 -- Leaves    nothing: the next stage reads the room itself
 repeat
-  if how == 'general' then
-    held = redis.pcall('GET', KEYS[1])
-  elseif how then
-    break
-  end
-  local call, fmt, match, sub, R, Z = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3]
+  if how and how ~= 'general' then break end
+  local call, fmt, match, sub, R, Z, C, G = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3], KEYS[4], KEYS[6]
   local BAND, ANCHOR, QUEUE, BEHIND, SPARE = 2 ^ 45, 2 ^ 49, 2 ^ 50, 2 ^ 46, 1800000
   local id, mode, weight, limit, wait, window, notify, meta =
     match(ARGV[1], '^(%S+) (%a) 0 (%d+) (%d+) (%d+) (%d+) 0 0 (%S+) %- (.*)$')
+  local held
+  if wait == '0' and mode == 'x' then
+    held = redis.pcall('GETEX', KEYS[1]) -- a GET that a replica refuses
+  else
+    held = redis.pcall('SETRANGE', KEYS[1], 0, '') -- it changes nothing, but a full server refuses it
+    if type(held) == 'number' then held = redis.pcall('GET', KEYS[1]) end
+  end
+  if type(held) == 'table' and not string.find(held.err, '^WRONGTYPE') then return held end
   if not id or limit ~= '0' and tonumber(weight) > tonumber(limit) then break end
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]
   local ms = math.floor(now / 1000)
   if held == false and mode == 's' then
-    -- Free, and its last token is known.
-    local tok = redis.pcall('GET', R)
-    tok = type(tok) == 'string' and tonumber(tok)
-    if not tok then break end
-    tok = math.max(tok + 1, now)
-    -- include life.lua
-    local exp, token, rexp = ms + ARGV[2], fmt('%d', tok), ms + life(tok, ms, ARGV[2])
+    -- Free, with no token of its own; a guarded request need not read the mark.
+    if G and call('EXISTS', R, G, G) ~= 2 or not G and call('EXISTS', R) == 1 then break end
+    local counted = redis.pcall('GET', C)
+    counted = type(counted) == 'string' and tonumber(counted)
+    if not counted or counted >= 2 ^ 53 then break end
+    local tok = math.max(counted + 1, now)
+    local exp, token, ends = ms + ARGV[2], fmt('%d', tok), math.floor(tok / 1000) + 3600000
+    local rexp = ends + ARGV[2]
+    call('SET', C, token, 'PXAT', ends)
     call('DEL', R, Z)
     call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 0 %s %s - %s', weight, window, token, notify, meta),
       '#', fmt('%s 0 %s 0 - 0 1 0 %s 1 - 0 %d %d', token, limit, weight, exp, rexp))
@@ -41,12 +47,10 @@ repeat
   if type(held) ~= 'string' then break end
   if held ~= '*' then
     -- A try at an uncontended lock.
-    local who, about = match(held, '^([%w_.-]+) x [%d ]+ %S+ %S+ ({.*})$')
-    local token = wait == '0' and who and who ~= id and redis.pcall('GET', R)
-    token = type(token) == 'string' and tonumber(token)
-    local left = token and call('PTTL', KEYS[1]) or 0
+    local who, about, token = match(held, '^([%w_.-]+) x [%d ]+ %S+ %S+ ({.*}) (%d+)$')
+    local left = wait == '0' and who and who ~= id and call('PTTL', KEYS[1]) or 0
     if left <= 0 then break end
-    return { 1, 0, 0, 0, left, now, who, left, 'x', 1, token, 'c', about }
+    return { 1, 0, 0, 0, left, now, who, left, 'x', 1, tonumber(token), 'c', about }
   end
 
   local known = redis.pcall('HMGET', R, '#', id, '~' .. id)
@@ -86,9 +90,12 @@ repeat
   end
 
   if room and not first then
-    local exp = ms + ARGV[2]
-    if exp + SPARE >= rexp then break end
-    local token = fmt('%d', math.max(tok + 1, now))
+    local exp, counted = ms + ARGV[2], redis.pcall('GET', C)
+    counted = type(counted) == 'string' and tonumber(counted)
+    if exp + SPARE >= rexp or not counted or counted >= 2 ^ 53 or tok - counted > 0 then break end
+    counted = math.max(counted + 1, now)
+    local token = fmt('%d', counted)
+    call('SET', C, token, 'PXAT', math.floor(counted / 1000) + 3600000)
     if exp > hexp then
       hexp = exp
       call('SET', KEYS[1], '*', 'PXAT', exp + 1)

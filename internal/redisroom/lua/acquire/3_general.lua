@@ -9,15 +9,22 @@ local id, mode, policy, weight, limit, wait, window, delay, min, notify, who, me
 weight, limit, wait, window = tonumber(weight), tonumber(limit), tonumber(wait), tonumber(window)
 delay, min = tonumber(delay), tonumber(min)
 
-local function check()
-  if KEYS[4] and tok == 0 then
-    local since = pcall_('GET', KEYS[4]) or 'for'
+-- check_mark refuses a guarded request unless the mark is there, and its quarantine over.
+-- G then spares later requests that look: a loss of data removes it, too.
+local function check_mark()
+  if KEYS[6] and tok == 0 and call('EXISTS', KEYS[6]) == 0 then
+    local since = pcall_('GET', KEYS[5]) or 'for'
     if type(since) == 'string' and match(since, '^for') then since = nil end
     if not since then return redis.error_reply('LHAMNESIA the server carries no mark') end
     since = type(since) == 'string' and tonumber(match(since, '^%d+') or '')
     if not since then return redis.error_reply('LHFOREIGN the key of the mark holds something else') end
     if since > ms then return redis.error_reply(fmt('LHAMNESIA the server is in quarantine for %d ms', since - ms)) end
+    call('SET', KEYS[6], '1', 'PX', 60000)
   end
+end
+
+local function check()
+  if not counter then return redis.error_reply('LHFOREIGN the key of the counter holds something else') end
   if min > now + AHEAD then
     return redis.error_reply(fmt('LHINVALID minimum token %d is more than 24 h ahead of the server clock (%d)', min, now))
   end
@@ -63,7 +70,7 @@ local function again(p)
     p.notify, p.meta = notify, meta_
     store(p)
   end
-  if how == 'raise' then raise(p, now) end
+  if how == 'raise' then raise(p, next_token(0)) end
   local before = p.state == 'c' and 1 or 0
   local out = confirm(p, ttl)
   out[4] = before
@@ -123,7 +130,7 @@ local function newcomer()
   return with_holder(queued(id, p.rank, ping_head(p)))
 end
 
-local err = open(KEYS[1], KEYS[2], KEYS[3], id)
+local err = open(KEYS[1], KEYS[2], KEYS[3], KEYS[4], id)
 if err then return err end
 local out
 if how == 'resize' then
@@ -136,7 +143,7 @@ if not out and how == 'downgrade' then
   out = reply(GONE)
 end
 if not out then
-  err = check() or at_odds()
+  err = check_mark() or check() or at_odds()
   out = err or newcomer()
 end
 save()

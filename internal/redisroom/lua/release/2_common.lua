@@ -9,8 +9,8 @@
 -- Leaves    nothing: the next stage reads the room itself
 repeat
   if held ~= '*' then break end
-  local call, fmt, match, sub, R, Z = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3]
-  local BAND, QUEUE, BATCH, YOUNG = 2 ^ 45, 2 ^ 50, 64, 1800000000
+  local call, fmt, match, sub, R, Z, C = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3], KEYS[4]
+  local BAND, QUEUE, BATCH = 2 ^ 45, 2 ^ 50, 64
   local id = sub(ARGV[1], 1, -2)
   local mine = redis.pcall('HMGET', R, '#', id)
   local mode, weight = match(mine[2] or '', '^[uc] (%a) %d (%d+) ')
@@ -36,6 +36,9 @@ repeat
 
   -- The waiters that enter, and the first that does not.
   local enter, gone, came, messages, nx, stays, address = {}, { 'i' .. id }, {}, {}, 0, nil, nil
+  local counted = redis.pcall('GET', C)
+  counted = type(counted) == 'string' and tonumber(counted)
+  if not counted or counted >= 2 ^ 53 or tok - counted > 0 then break end
   local usual = true
   for i, member in ipairs(queue) do
     local next_ = sub(member, 2)
@@ -52,7 +55,8 @@ repeat
     local exp = window and ms + window
     usual = exp and exp <= hexp and i < BATCH -- so the record outlives it, as it does hexp
     if not usual then break end
-    n, tok = n + 1, fmt('%d', math.max(tok + 1, now))
+    counted = math.max(counted + 1, now)
+    n, tok = n + 1, fmt('%d', counted)
     if side == 'x' then nx, xtok = 1, tok else used = used + part end
     enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. seq .. further .. rank .. ' ' .. tok .. ' ' .. notify .. about
     gone[2 * i], gone[2 * i + 1] = member, 't' .. next_
@@ -62,14 +66,12 @@ repeat
   end
   -- No party is left: the room is folded as save does, unless marks are left.
   if not usual or n == 0 and call('ZCARD', Z) > 2 then break end
-  if KEYS[4] then call('PSETEX', KEYS[4], ARGV[2], '1') end
+  if KEYS[5] then call('PSETEX', KEYS[5], ARGV[2], '1') end
   if n == 0 then
-    -- include life.lua
-    if tonumber(tok) < now - YOUNG then tok = fmt('%d', now) end
     call('DEL', KEYS[1], R, Z)
-    call('SET', R, tok, 'PXAT', ms + life(tok, ms, 0))
     return { 4, 0, 0, 0, 0, now }
   end
+  if enter[1] then call('SET', C, tok, 'PXAT', math.floor(counted / 1000) + 3600000) end
   local hint = stays and (stays ~= head or soonest < tonumber(when))
   if hint then when = fmt('%d', soonest) end
   if not stays then when = '0' end

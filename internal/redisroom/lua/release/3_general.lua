@@ -20,17 +20,17 @@ local function leave()
 end
 
 -- remember_id is the part of room's forbid that concerns requests with SingleUseID.
-local was = KEYS[4] and pcall_('GET', KEYS[4])
+local was = KEYS[5] and pcall_('GET', KEYS[5])
 local function remember_id(out)
   if out[1] ~= GONE then
     was = '1'
   elseif was == '1' then
     out[4] = 1
   end
-  call('PSETEX', KEYS[4], ARGV[2], was == '1' and '1' or '0')
+  call('PSETEX', KEYS[5], ARGV[2], was == '1' and '1' or '0')
 end
 
-local err = open(KEYS[1], KEYS[2], KEYS[3], id)
+local err = open(KEYS[1], KEYS[2], KEYS[3], KEYS[4], id)
 if err then return err end
 local out = leave()
 if out[1] == BUSY then
@@ -39,7 +39,7 @@ if out[1] == BUSY then
   save()
   return out
 end
-if KEYS[4] then remember_id(out) end
+if KEYS[5] then remember_id(out) end
 if forbid > 0 then
   general()
   mark('+' .. id, ms + forbid)

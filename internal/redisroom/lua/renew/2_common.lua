@@ -10,7 +10,7 @@ local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
 local ms = math.floor(now / 1000)
 for _, i in ipairs(rest) do
-  local H, R, Z, a = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], 4 * i - 3
+  local H, R, Z, a = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], 4 * i - 3
   local id, exp = string.sub(ARGV[a], 1, -2), ms + ARGV[a + 1]
   local record = redis.pcall('GET', H) == '*' and redis.pcall('HMGET', R, '#', id)
   local scalars, n, hexp, rexp =

@@ -30,7 +30,7 @@ for _, i in ipairs(rest) do
   local how, token, id = match(ARGV[a], '^([+=])(%d+) (%S+) $')
   id = id or sub(ARGV[a], 1, -2)
   local notify, visit = match(ARGV[a + 3], '^(%S+) ?(%S*)$')
-  out[i] = open(KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i], id)
+  out[i] = open(KEYS[a], KEYS[a + 1], KEYS[a + 2], KEYS[a + 3], id)
   if not out[i] then
     out[i] = renew(id, tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2]), notify, visit ~= '' and visit, how, tonumber(token))
     save()

@@ -1,7 +1,7 @@
 -- room/2_record.lua: how a room is stored in its keys. open reads it, save_scalars writes
 -- the scalars.
 --
--- Inherits  the variables of room/1_state.lua; life (room/life.lua)
+-- Inherits  the variables of room/1_state.lua
 --
 -- If a script fails half-way, its writes stay. So everything that may fail comes before
 -- the first write: open checks the types of the keys and the form of the scalars. Expiry
@@ -52,12 +52,17 @@ local function party(id)
   return s and parse(id, s)
 end
 
--- outlive keeps the record until exp at least, and its token for as long as a counter
--- lives. To avoid a command in every call, the token's life is renewed only after half an
--- hour.
+-- life returns until when a token of a room is kept that is needed until exp: an hour longer,
+-- and until an hour after the server's clock has passed it.
+local function life(exp)
+  return 3600000 + math.max(exp, ms) + math.max(math.floor(tok / 1000) - ms, 0)
+end
+
+-- outlive keeps the record until exp at least. To avoid a command in every call, its life is
+-- renewed only after half an hour.
 local function outlive(exp)
   if math.max(exp, math.floor(tok / 1000)) + SPARE < rexp then return end
-  rexp = ms + life(tok, ms, math.max(exp - ms, 0))
+  rexp = life(exp)
   call('PEXPIREAT', R, rexp)
   call('PEXPIREAT', Z, rexp)
 end
@@ -139,8 +144,9 @@ local function general()
   if isrec then return end
   isrec, rexp = true, 0
   local p = uncontended
-  call('DEL', R, Z)
-  save_scalars()
+  if owns then call('DEL', R) end
+  save_scalars() -- first, since a full server refuses it unless there was another write
+  call('DEL', Z)
   call('ZADD', Z, ANCHOR, '#')
   outlive(p and p.exp or ms)
   if p then
@@ -246,28 +252,60 @@ local function glance()
     if at > closed then closed = at end
     return
   end
-  local id, notify, who, meta = match(hv, '^([%w_.-]+) x [%d ]+ (%S+) (%S+) ({.*})$')
+  local id, notify, who, meta, token = match(hv, '^([%w_.-]+) x [%d ]+ (%S+) (%S+) ({.*}) (%d+)$')
   if not id or isrec then
     foreign = at - ms
     return
   end
-  if tok == 0 then
-    -- Deleted by hand or evicted. All earlier tokens are smaller.
-    tok = now
-    call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, at - ms))
-  end
+  token = tonumber(token)
+  tok = math.max(tok, token)
   uncontended = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, before = 0, window = 0, delay = 0, min = 0,
-    rank = 0, token = tok, notify = notify, ident = who, meta = meta, exp = at }
-  n, nx, ident, xtok = 1, 1, who, tok
+    rank = 0, token = token, notify = notify, ident = who, meta = meta, exp = at }
+  n, nx, ident, xtok = 1, 1, who, token
+end
+
+local function save_counter()
+  if counted then call('SET', C, fmt('%d', counter), 'PXAT', math.floor(counter / 1000) + 3600000) end
+  counted = false
+end
+
+-- next_token takes the next token of the counter, unless the room had or wants one above it.
+-- The counter stays as it is then, lest one request push the tokens of all rooms far ahead.
+local function next_token(min)
+  local next_ = math.max((counter or 0) + 1, now)
+  tok = math.max(tok + 1, next_, min + 1)
+  if tok == next_ and counter then counter, counted = tok, true end
+  return tok
+end
+
+-- cover raises the counter to the last token of the room, and above all earlier ones if it is
+-- lost or older than a counter can be. It reports false if the token is too far ahead of the
+-- clock, so that the room has to keep it.
+local function cover()
+  if tok <= (counter or 0) then return true end
+  if not counter or tok > now + LEAD then return false end
+  counter, counted = counter > now - 3600000000 and tok or math.max(tok, now), true
+  return true
+end
+
+-- keep_token keeps the last token of a room without a record.
+local function keep_token()
+  owns = not cover()
+  if owns then call('SET', R, fmt('%d', tok), 'PXAT', life(ms)) end
+  save_counter()
 end
 
 local function foreign_type(what, key)
   return redis.error_reply(fmt('LHFOREIGN the key of the %s holds a %s', what, call('TYPE', key).ok))
 end
 
--- load reads R, and checks Z. If a part of the record was evicted or deleted, the record
--- starts again, with the remains of its token.
+-- load reads R and C, and checks Z. If a part of the record was evicted or deleted, the
+-- record starts again, with the remains of its token.
 local function load()
+  local c = pcall_('GET', C)
+  if type(c) == 'table' and not match(c.err, '^WRONGTYPE') then return c end
+  counter, counted = type(c) ~= 'table' and tonumber(c or 0), false
+  if counter and counter >= 2 ^ 53 then counter = nil end
   local anchor = pcall_('ZSCORE', Z, '#')
   if type(anchor) == 'table' then return foreign_type('queue', Z) end
   local s = pcall_('HGET', R, '#')
@@ -277,22 +315,22 @@ local function load()
     seq, closed, head, when, n, nx, used, shares = 0, 0, '-', 0, 0, 0, 0, 0
     ident, xtok, hexp, rexp = '-', 0, 0, 0
     call('DEL', R, Z)
-    if tok > 0 then call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, 0)) end
+    keep_token()
   elseif type(s) == 'table' then
-    tok = tonumber(pcall_('GET', R))
+    tok, owns = tonumber(pcall_('GET', R)), true
     if not tok then return foreign_type('token', R) end
   elseif call('EXISTS', R) == 1 then
     return foreign_type('token', R)
   end
 end
 
--- open reads the room of three keys. It returns an error reply or nil.
-local function open(h, r, z, id)
-  H, R, Z, caller = h, r, z, id
+-- open reads the room and its counter. It returns an error reply or nil.
+local function open(h, r, z, c, id)
+  H, R, Z, C, caller = h, r, z, c, id
   local t = call('TIME')
   now = t[1] * 1000000 + t[2]
   ms = math.floor(now / 1000)
-  uncontended, foreign, isrec, dirty = nil, nil, false, false
+  uncontended, foreign, isrec, owns, dirty = nil, nil, false, false, false
   tok, seq, lim, closed, head, when = 0, 0, 0, 0, '-', 0
   n, nx, used, shares, ident, xtok, hexp, rexp = 0, 0, 0, 0, '-', 0, 0, 0
   hv = pcall_('GET', H)

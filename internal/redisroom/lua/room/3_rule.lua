@@ -1,8 +1,7 @@
 -- room/3_rule.lua: the admission rule, in the order of internal/room. save writes the
 -- changes; reply, granted, busy and queued make the answers.
 --
--- Inherits  the variables of room/1_state.lua; the functions of room/2_record.lua, and
---           life (room/life.lua)
+-- Inherits  the variables of room/1_state.lua; the functions of room/2_record.lua
 
 local function reenters(p)
   return p.ident ~= '-' and p.mode == 'x' and nx > 0 and ident == p.ident
@@ -37,21 +36,18 @@ local function rank(p)
   return seq + 1 + (first_ and 0 or BEHIND)
 end
 
-local function mint(p)
-  if reenters(p) then return xtok end
-  tok = math.max(tok + 1, now, p.min + 1)
-  return tok
-end
+local function mint(p) return reenters(p) and xtok or next_token(p.min) end
 
 -- raise gives p, which is confirmed after that, a token that is another one. Tokens fall
 -- only to be levelled.
 local function raise(p, to, level)
   if to > now + AHEAD or to == p.token or to < p.token and not level then return end
   tok = math.max(tok, to)
-  if to < p.token then general() end -- in the uncontended form it is the counter
+  if not cover() then general() end -- the uncontended form has no token of its own
   p.token = to
   if uncontended then
-    call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, p.exp - ms))
+    hv = match(hv, '^(.* )%d+$') .. fmt('%d', to)
+    call('SET', H, hv, 'KEEPTTL')
     return
   end
   store(p)
@@ -241,9 +237,9 @@ local function clear_suspects()
   end
 end
 
--- save writes the scalars, or folds an empty room back into its token.
+-- save writes the counter and the scalars, or removes the record of an empty room.
 local function save()
-  if not dirty or not isrec then return end
+  if not dirty or not isrec then return save_counter() end
   if n == 0 and not foreign then
     if closed > ms and hexp ~= closed then
       hexp = 0
@@ -260,11 +256,9 @@ local function save()
   end
   if left == 1 then
     call('DEL', R, Z)
-    -- No lease is left, so an old counter can be seeded (counter.go).
-    if tok > 0 and tok < now - YOUNG then tok = now end
-    if tok > 0 then call('SET', R, fmt('%d', tok), 'PXAT', ms + life(tok, ms, 0)) end
-    return
+    return keep_token()
   end
+  save_counter()
   outlive(ms)
   save_scalars()
 end
@@ -321,7 +315,6 @@ end
 local function confirm(p, ttl)
   if uncontended then
     call('PEXPIREAT', H, ms + ttl, 'GT')
-    call('PEXPIREAT', R, ms + life(tok, ms, ttl), 'GT')
   else
     call('ZADD', Z, 'GT', ms + ttl - BAND, 'i' .. p.id)
     if p.state == 'u' then
