@@ -7,64 +7,34 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-// impatient asks for a lock, and gives up soon.
-func impatient(d *Driver, req driver.Request, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_, err := d.Acquire(ctx, req)
-	return err
-}
-
 // A call that gets no connection fails with the error of its own context, and with
 // ErrUnavailable, because its request was not sent.
 func TestAcquire_WhoeverGetsNoConnectionIsToldSo(t *testing.T) {
-	server := postgrestest.Shared(t)
-	proxy := server.Proxy(t)
+	proxy := postgrestest.Shared(t).Proxy(t)
 	proxy.Mute()
 	d := openURL(t, proxy.URL()+"&timeout=5s")
-	err := impatient(d, mutex("k", "a"), 50*time.Millisecond)
+	_, err := d.Acquire(within(t, 50*time.Millisecond), mutex("k", "a"))
 	proxy.Unmute()
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 }
 
-// sessions returns the processes of the server that serve the store.
-func sessions(t *testing.T, boss *pgx.Conn) []int {
-	t.Helper()
-	rows, err := boss.Query(t.Context(), `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pids, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		t.Fatal(err)
-	}
-	slices.Sort(pids)
-	return pids
-}
-
 // Otherwise many cancelled calls would keep the store busy with new connections.
 func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=30s"))
+	d, server := newStore(t, "&timeout=30s")
 	boss := admin(t, server.URL())
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
-	before := sessions(t, boss)
-	exec(t, boss, `BEGIN`)
-	exec(t, boss, `SELECT FROM leasehold WHERE key = 'k' FOR UPDATE`)
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	stay := sessionsStay(t, boss)
+	lockRow(t, boss, "k")
 	for range 3 {
 		start := time.Now()
-		err := impatient(d, ticket("k", "b"), 50*time.Millisecond)
+		_, err := d.Acquire(within(t, 50*time.Millisecond), ticket("k", "b"))
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
@@ -73,86 +43,44 @@ func TestAcquire_WhoeverGivesUpCostsNoConnection(t *testing.T) {
 		}
 	}
 	exec(t, boss, `COMMIT`)
-	if reply, err := d.Acquire(t.Context(), ticket("k", "c")); err != nil || reply.State != driver.Queued {
-		t.Errorf("%+v, %v", reply, err)
-	}
-	after := sessions(t, boss)
-	for _, pid := range before { // there may be new sessions
-		if !slices.Contains(after, pid) {
-			t.Errorf("sessions %v, and then %v", before, after)
-		}
-	}
+	acquire(t, d, ticket("k", "c"), driver.Queued)
+	stay()
 }
 
 // The first try waits on a connection that no longer answers. The next try does not wait for
 // it.
 func TestRenew_ATryOnAConnectionThatAnswersNoMoreHoldsUpNoOther(t *testing.T) {
-	proxy := postgrestest.Shared(t).Proxy(t)
-	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=60s"))
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
-	renew := func(patience time.Duration) (err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		d.Renew(ctx, []driver.Ref{{Key: "k", ID: "a", TTL: time.Hour}}, func(_ int, _ driver.Reply, e error) { err = e })
-		return err
-	}
-	if err := renew(time.Minute); err != nil {
-		t.Fatal(err)
-	}
+	d, proxy := newStoreBehind(t, "&timeout=60s")
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	renewed(within(t, time.Minute), t, d, "k")
 	proxy.Strand()
 	defer proxy.CutAll() // or Close would wait for it
-	if err := renew(50 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := renew(within(t, 50*time.Millisecond), d, "k"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the server does not answer: %v", err)
 	}
-	start := time.Now()
-	if err := renew(50 * time.Second); err != nil {
-		t.Errorf("after %v: %v", time.Since(start), err)
-	}
+	renewed(within(t, 50*time.Second), t, d, "k")
 }
 
 // A try at a row that another session has locked waits until the server's lock timeout. If
 // that were longer than the try, the tries of one lease would use up all connections.
 func TestRenew_TriesAtALockedRowHoldUpNoOther(t *testing.T) {
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=60s"))
-	renew := func(key string, patience time.Duration) (err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		d.Renew(ctx, []driver.Ref{{Key: key, ID: "a", TTL: time.Hour}}, func(_ int, _ driver.Reply, e error) { err = e })
-		return err
-	}
+	d, server := newStore(t, "&timeout=60s")
 	for _, key := range []string{"k", "other"} {
-		if _, err := d.Acquire(t.Context(), mutex(key, "a")); err != nil {
-			t.Fatal(err)
-		}
-		if err := renew(key, time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, d, mutex(key, "a"), driver.Granted)
+		renewed(within(t, time.Minute), t, d, key)
 	}
 	boss := admin(t, server.URL())
-	before := sessions(t, boss)
-	exec(t, boss, `BEGIN`)
-	exec(t, boss, `SELECT FROM leasehold WHERE key = 'k' FOR UPDATE`)
+	stay := sessionsStay(t, boss)
+	lockRow(t, boss, "k")
 	for range 3 * renewConns {
-		if err := renew("k", 50*time.Millisecond); err == nil {
+		if _, err := renew(within(t, 50*time.Millisecond), d, "k"); err == nil {
 			t.Error("renewed behind the row's lock")
 		}
 	}
-	if err := renew("other", 30*time.Second); err != nil {
-		t.Errorf("another lease: %v", err)
-	}
+	renewed(within(t, 30*time.Second), t, d, "other")
 	exec(t, boss, `ROLLBACK`)
-	if err := renew("k", 30*time.Second); err != nil {
-		t.Errorf("after the row's lock: %v", err)
-	}
-	after := sessions(t, boss)
-	for _, pid := range before { // there may be new sessions
-		if !slices.Contains(after, pid) {
-			t.Errorf("sessions %v, and then %v", before, after)
-		}
-	}
+	renewed(within(t, 30*time.Second), t, d, "k")
+	stay()
 }
 
 // If each call started its own attempt and gave it up, a busy server would never have the table.
@@ -161,19 +89,15 @@ func TestAcquire_TheTableIsCreatedHoweverSoonCallsGiveUp(t *testing.T) {
 	boss := admin(t, server.URL())
 	d := openURL(t, server.URL()+"&create=true&timeout=200ms")
 	exec(t, boss, `SELECT pg_advisory_lock($1)`, d.table.cfg.lockID("create", ""))
-	waiting := func() (pids []int) {
+	waiting := func() []int {
 		t.Helper()
-		rows, err := boss.Query(t.Context(), `SELECT pid FROM pg_locks JOIN pg_database AS d ON d.oid = database
+		return numbers(t, boss, `SELECT pid FROM pg_locks JOIN pg_database AS d ON d.oid = database
 			WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`)
-		if err == nil {
-			pids, err = pgx.CollectRows(rows, pgx.RowTo[int])
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pids
 	}
-	ask := func() error { return impatient(d, mutex("k", "a"), 200*time.Millisecond) }
+	ask := func() error {
+		_, err := d.Acquire(within(t, 200*time.Millisecond), mutex("k", "a"))
+		return err
+	}
 	eventually(t, func() bool {
 		if err := ask(); !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("there is no table yet, so the lock is certainly not held: %v", err)
@@ -204,22 +128,15 @@ func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
 	if err := d.table.create(); err != nil {
 		t.Error(err)
 	}
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Error(err)
-	}
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 }
 
 func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	server := postgrestest.Shared(t)
-	proxy := server.Proxy(t)
+	proxy := postgrestest.Shared(t).Proxy(t)
 	proxy.Slow(1500 * time.Millisecond)
-	d := openURL(t, proxy.URL()+"&create=true&timeout=600ms")
-	eventually(t, func() bool {
-		_, err := d.Acquire(t.Context(), mutex("k", "a"))
-		return err == nil
-	})
+	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=600ms"))
 	// A connection that is made while its call still waits serves the next call.
 	if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
 		t.Errorf("%d connections had to be made", made)
@@ -239,5 +156,33 @@ func TestPatience_GrowsWithTheTimeThatNoConnectionHasCome(t *testing.T) {
 	p.connected()
 	if got := p.begin(start.Add(2 * time.Hour)); got != 2*time.Second {
 		t.Errorf("after a connection: %v", got)
+	}
+}
+
+// No caller of List and Sweep stops waiting for them when the context ends, so they must
+// return themselves. Close waits for the sweep.
+func TestListAndSweep_EndWithTheirContext(t *testing.T) {
+	live.Test(t)
+	d, server := newStore(t, "&timeout=60s")
+	boss := admin(t, server.URL())
+	exec(t, boss, `BEGIN`)
+	exec(t, boss, `LOCK TABLE leasehold`)
+	for name, call := range map[string]func(context.Context) error{
+		"list": func(ctx context.Context) error {
+			_, _, err := d.List(ctx, "", "")
+			return err
+		},
+		"sweep": func(ctx context.Context) error {
+			_, err := d.table.Sweep(ctx, 1)
+			return err
+		},
+	} {
+		start := time.Now()
+		if err := call(within(t, 50*time.Millisecond)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if took := time.Since(start); took > 30*time.Second {
+			live.Late(t, "%s: it ended after %v", name, took)
+		}
 	}
 }

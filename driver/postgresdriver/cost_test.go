@@ -45,17 +45,7 @@ func metered(t *testing.T, server *postgrestest.Server) (*Driver, *meter) {
 	}
 	m := new(meter)
 	cfg.ConnConfig.Tracer = m
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	d, err := New(pool, WithCreate(), WithTimeout(20*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
-	warm(t, d)
+	d := warm(t, configured(t, cfg, WithCreate(), WithTimeout(20*time.Second)))
 	eventually(t, func() bool { // the sweep has begun
 		before := m.trips.Load()
 		time.Sleep(100 * time.Millisecond)
@@ -64,34 +54,19 @@ func metered(t *testing.T, server *postgrestest.Server) (*Driver, *meter) {
 	return d, m
 }
 
-// costs runs f and returns the round trips, the statements, the bytes of WAL and how long
-// it took.
-func (m *meter) costs(t *testing.T, boss *pgx.Conn, f func()) (trips, statements, wal int64, took time.Duration) {
-	t.Helper()
-	lsn := func() (at int64) {
-		if err := boss.QueryRow(context.Background(), `SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn`).Scan(&at); err != nil {
-			t.Fatal(err)
-		}
-		return at
-	}
-	trips, statements, wal = -m.trips.Load(), -m.statements.Load(), -lsn()
-	start := time.Now()
+// costs runs f and returns the round trips and the statements.
+func (m *meter) costs(f func()) (trips, statements int64) {
+	trips, statements = -m.trips.Load(), -m.statements.Load()
 	f()
-	took = time.Since(start)
-	return trips + m.trips.Load(), statements + m.statements.Load(), wal + lsn(), took
+	return trips + m.trips.Load(), statements + m.statements.Load()
 }
 
 func TestCost_APairIsTwoRoundTrips(t *testing.T) {
-	server := postgrestest.Shared(t)
-	d, m := metered(t, server)
-	boss := admin(t, server.URL())
+	d, m := metered(t, postgrestest.Shared(t))
 	pair := func(key string) {
-		if reply, err := d.Acquire(t.Context(), mutex(key, "a")); err != nil || reply.State != driver.Granted {
-			t.Errorf("%+v, %v", reply, err)
-		}
-		if reply, err := d.Release(t.Context(), driver.Ref{Key: key, ID: "a"}); err != nil || reply.State != driver.Released {
-			t.Errorf("%+v, %v", reply, err)
-		}
+		t.Helper()
+		acquire(t, d, mutex(key, "a"), driver.Granted)
+		release(t, d, key, "a")
 	}
 	const n = 200
 	row := func(what string, most int64, key func(i int) string) {
@@ -99,13 +74,11 @@ func TestCost_APairIsTwoRoundTrips(t *testing.T) {
 		for i := range 10 {
 			pair(key(-1 - i))
 		}
-		trips, statements, wal, took := m.costs(t, boss, func() {
+		trips, _ := m.costs(func() {
 			for i := range n {
 				pair(key(i))
 			}
 		})
-		t.Logf("%s: %.2f round trips, %.1f statements, %d bytes of WAL, %v", what,
-			float64(trips)/n, float64(statements)/n, wal/n, (took / n).Round(time.Microsecond))
 		// On a busy machine the last reading of the clock may be too old, and is repeated.
 		if trips > n*most+n/2 {
 			t.Errorf("%s: %d round trips for %d pairs", what, trips, n)
@@ -116,9 +89,7 @@ func TestCost_APairIsTwoRoundTrips(t *testing.T) {
 }
 
 func TestCost_AThousandRenewalsAreAFewStatements(t *testing.T) {
-	server := postgrestest.Shared(t)
-	d, m := metered(t, server)
-	boss := admin(t, server.URL())
+	d, m := metered(t, postgrestest.Shared(t))
 	count := 10_000
 	if testing.Short() {
 		count = 1000
@@ -139,14 +110,13 @@ func TestCost_AThousandRenewalsAreAFewStatements(t *testing.T) {
 	for _, n := range []int{1, 1000, count} {
 		batches := int64((n + 255) / 256)
 		for try := 1; ; try++ {
-			trips, statements, wal, took := m.costs(t, boss, func() {
+			trips, statements := m.costs(func() {
 				d.Renew(t.Context(), refs[:n], func(i int, reply driver.Reply, err error) {
 					if err != nil || reply.State != driver.Granted {
 						t.Fatalf("%d: %+v, %v", i, reply, err)
 					}
 				})
 			})
-			t.Logf("%d renewals: %d round trips, %d statements, %d bytes of WAL for each, %v", n, trips, statements, wal/int64(n), took.Round(time.Microsecond))
 			if trips <= 2*batches && statements <= 7*batches {
 				break
 			}
@@ -161,19 +131,16 @@ func TestCost_AThousandRenewalsAreAFewStatements(t *testing.T) {
 // TestRenew_BatchesThatOverlapNeverDeadlock plays processes that renew the same leases in
 // different orders, while the locks get new holders.
 func TestRenew_BatchesThatOverlapNeverDeadlock(t *testing.T) {
-	server := postgrestest.Shared(t)
-	first := warm(t, openURL(t, server.URL()+"&create=true&timeout=20s"))
+	first, server := newStore(t, "")
 	const count = 300
 	refs := make([]driver.Ref, count)
 	for i := range refs {
 		refs[i] = driver.Ref{Key: fmt.Sprint("job ", i), ID: "a", TTL: time.Minute}
-		if _, err := first.Acquire(t.Context(), mutex(refs[i].Key, "a")); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, first, mutex(refs[i].Key, "a"), driver.Granted)
 	}
 	var wg sync.WaitGroup
 	for p := range 4 {
-		d := openURL(t, server.URL()+"&timeout=20s")
+		d := openURL(t, server.URL())
 		mine := make([]driver.Ref, count)
 		for i := range mine {
 			mine[i] = refs[(i*(2*p+1)*7+p)%count] // other orders, with some left out
@@ -189,8 +156,7 @@ func TestRenew_BatchesThatOverlapNeverDeadlock(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	var deadlocks int
-	if err := admin(t, server.URL()).QueryRow(t.Context(), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`).Scan(&deadlocks); err != nil || deadlocks > 0 {
-		t.Errorf("%d deadlocks, %v", deadlocks, err)
+	if n := value[int](t, admin(t, server.URL()), `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+		t.Errorf("%d deadlocks", n)
 	}
 }

@@ -3,8 +3,8 @@
 package postgresdriver
 
 import (
+	"context"
 	"errors"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -22,25 +22,15 @@ func TestFailover_AReplicaThatIsBehindAnswersNothing(t *testing.T) {
 	t.Parallel()
 	primary := postgrestest.Start(t, "synchronous_commit=on")
 	d := warm(t, openURL(t, primary.URL()+"&create=true"))
-	if _, err := d.Acquire(t.Context(), mutex("k", "before")); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, mutex("k", "before"), driver.Granted)
 	replica := primary.Standby(t)
 	exec(t, admin(t, replica.URL()), `SELECT pg_wal_replay_pause()`)
-	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "before"}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
+	release(t, d, "k", "before")
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 	behind := openURL(t, replica.URL())
-	ref := driver.Ref{Key: "k", ID: "a", TTL: time.Minute}
 	for what, ask := range map[string]func() (any, error){
-		"renewal": func() (reply any, err error) {
-			behind.Renew(t.Context(), []driver.Ref{ref}, func(_ int, got driver.Reply, failed error) { reply, err = got, failed })
-			return reply, err
-		},
-		"release": func() (any, error) { return behind.Release(t.Context(), ref) },
+		"renewal": func() (any, error) { return renew(t.Context(), behind, "k") },
+		"release": func() (any, error) { return behind.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}) },
 		"try":     func() (any, error) { return behind.Acquire(t.Context(), mutex("k", "b")) },
 		"look":    func() (any, error) { return behind.Inspect(t.Context(), "k") },
 	} {
@@ -57,25 +47,11 @@ func TestFailover_ASynchronousReplicaKnowsWhatWasGranted(t *testing.T) {
 	t.Parallel()
 	primary := postgrestest.Start(t, "synchronous_commit=on", "synchronous_standby_names=*")
 	replica := primary.Standby(t)
-	host := func(s *postgrestest.Server) string {
-		u, err := url.Parse(s.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u.Host
-	}
-	both := strings.Replace(primary.URL(), host(primary), host(primary)+","+host(replica), 1) + "&target_session_attrs=read-write&create=true"
+	first := hostOf(t, primary.URL())
+	both := strings.Replace(primary.URL(), first, first+","+hostOf(t, replica.URL()), 1) + "&target_session_attrs=read-write&create=true"
 	d := warm(t, openURL(t, both))
-	sub, err := d.Watch(func(driver.Hint) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	eventually(t, func() bool { return sub.Address() != "" })
-	before, err := d.Acquire(t.Context(), mutex("k", "a"))
-	if err != nil || before.State != driver.Granted {
-		t.Fatalf("%+v, %v", before, err)
-	}
+	sub := watch(t, d, unheard)
+	before := acquire(t, d, mutex("k", "a"), driver.Granted)
 	if f := findings(t, d)["replication"]; f.Severity != driver.Good {
 		t.Errorf("%+v", f)
 	}
@@ -84,27 +60,85 @@ func TestFailover_ASynchronousReplicaKnowsWhatWasGranted(t *testing.T) {
 	replica.Promote(t)
 	eventually(t, func() bool { return sub.Address() != "" })
 	var reply driver.Reply
-	eventually(t, func() bool { // a connection to the old primary may have to be noticed
+	eventually(t, func() (ok bool) { // a connection to the old primary may have to be noticed
+		var err error
 		reply, err = d.Acquire(t.Context(), mutex("k", "b"))
 		return err == nil
 	})
 	if reply.State != driver.Busy || reply.Holders[0].ID != "a" || reply.Holders[0].Token != before.Token {
 		t.Errorf("%+v", reply)
 	}
+	var renewal driver.State
 	eventually(t, func() bool {
-		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, got driver.Reply, failed error) {
-			reply, err = got, failed
-		})
+		var err error
+		renewal, err = renew(t.Context(), d, "k")
 		return err == nil
 	})
-	if reply.State != driver.Granted {
-		t.Errorf("%+v", reply)
+	if renewal != driver.Granted {
+		t.Errorf("renewal: state %v", renewal)
 	}
-	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
-		t.Fatal(err)
+	release(t, d, "k", "a")
+	if after := acquire(t, d, mutex("k", "b"), driver.Granted); after.Token <= before.Token {
+		t.Errorf("token %d after %d", after.Token, before.Token)
 	}
-	after, err := d.Acquire(t.Context(), mutex("k", "b"))
-	if err != nil || after.State != driver.Granted || after.Token <= before.Token {
-		t.Errorf("%+v, %v", after, err)
+}
+
+func TestAcquire_AFrozenServerCostsTheTimeoutAndThenGoesOn(t *testing.T) {
+	live.Test(t)
+	server := postgrestest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=500ms"))
+	server.Stop(t)
+	start := time.Now()
+	_, err := d.Acquire(t.Context(), mutex("k", "a"))
+	if err == nil {
+		t.Error("a frozen server has answered")
 	}
+	if took := time.Since(start); took > 20*time.Second {
+		live.Late(t, "%v after %v", err, took)
+	}
+	server.Cont(t)
+	eventually(t, func() bool {
+		reply, err := d.Acquire(t.Context(), mutex("k", "a"))
+		return err == nil && reply.State == driver.Granted
+	})
+}
+
+// A try of a renewal has half of the lease's remaining time. On a slow server each try would
+// otherwise start with a new connection.
+func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
+	server := postgrestest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=30s"))
+	for _, key := range []string{"k", "l"} {
+		acquire(t, d, mutex(key, "a"), driver.Granted)
+	}
+	// all renews the leases in one call, and checks the error of each.
+	all := func(patience time.Duration, want error, keys ...string) {
+		t.Helper()
+		var refs []driver.Ref
+		for _, key := range keys {
+			refs = append(refs, driver.Ref{Key: key, ID: "a", TTL: time.Minute})
+		}
+		answers := make([]int, len(refs))
+		d.Renew(within(t, patience), refs, func(i int, reply driver.Reply, err error) {
+			answers[i]++
+			if !errors.Is(err, want) || err == nil && reply.State != driver.Granted {
+				t.Errorf("%q: %+v, %v; want %v", keys[i], reply, err, want)
+			}
+		})
+		for i, n := range answers {
+			if n != 1 {
+				t.Errorf("%d answers for %q", n, keys[i])
+			}
+		}
+	}
+	all(time.Minute, nil, "k", "l")
+	stay := sessionsStay(t, admin(t, server.URL()))
+	server.Stop(t)
+	for range 2 {
+		all(50*time.Millisecond, context.DeadlineExceeded, "k")
+		all(50*time.Millisecond, context.DeadlineExceeded, "k", "l")
+	}
+	server.Cont(t)
+	all(time.Minute, nil, "k", "l")
+	stay()
 }

@@ -1,9 +1,15 @@
 package postgresdriver
 
 import (
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,108 +54,103 @@ func TestOpen_TakesSeveralHostsAndAsksNobody(t *testing.T) {
 }
 
 // TestAcquire_SaysWhatToDo checks that each error contains a remedy, and means that the request
-// had no effect.
+// had no effect. An error that needs an operator is permanent, so that a wait ends at once. Too
+// many connections, and a replica, are temporary.
 func TestAcquire_SaysWhatToDo(t *testing.T) {
 	server := postgrestest.Start(t)
 	boss := admin(t, server.URL())
-	exec(t, boss, `CREATE ROLE weak LOGIN`)
-	exec(t, boss, `REVOKE CREATE ON SCHEMA public FROM PUBLIC`) // as from version 15 on
-	exec(t, boss, `CREATE ROLE full LOGIN CONNECTION LIMIT 0`)
-	exec(t, boss, `CREATE DATABASE shut`)
-	exec(t, boss, `REVOKE CONNECT ON DATABASE shut FROM PUBLIC`)
-	exec(t, boss, SQL(WithTable("closed")))
-	exec(t, boss, `CREATE TABLE other (key text)`)
-	exec(t, boss, `CREATE TABLE older (key text PRIMARY KEY, record bytea)`)
-	exec(t, boss, `CREATE VIEW seen AS SELECT ''::text AS key, ''::bytea AS record, 0::bigint AS ends`)
-	u, _ := url.Parse(server.URL())
-	as := func(user string) string { u := *u; u.User = url.User(user); return u.String() }
-	exec(t, boss, `CHECKPOINT`)
-	replica := server.Standby(t)
-	lasting := map[string]bool{
-		server.URL() + "&table=other": true, server.URL() + "&table=older": true, server.URL() + "&colour=1": true,
-		as("weak") + "&table=closed": true, as("weak") + "&create=true": true, as("nobody") + "&table=closed": true,
-		strings.Replace(server.URL(), "/postgres?", "/none?", 1): true,
-		server.URL(): true, server.URL() + "&schema=none": true,
-		server.URL() + "&synchronous_commit=red": true, server.URL() + "&fsync=off": true,
-		as("weak") + "&create=true&schema=none": true, as("weak") + "&log_statement=all": true,
-		strings.Replace(as("weak"), "/postgres?", "/shut?", 1): true,
-	}
-	for address, hint := range map[string]string{
-		replica.URL() + "&table=closed": "read-only replica",
-		server.URL():                    `create=true`,
-		server.URL() + "&schema=none":   `create=true`,
-		server.URL() + "&table=other":   "other columns",
-		server.URL() + "&table=older":   "of another version",
-		server.URL() + "&table=seen":    "name another",
-		server.URL() + "&table=closed&options=-c%20default_transaction_read_only%3Don": "",
-		server.URL() + "&colour=1":                               "colour",
-		as("weak") + "&table=closed":                             `GRANT SELECT, INSERT, UPDATE, DELETE ON "closed"`,
-		as("weak") + "&create=true":                              "needs CREATE on the schema",
-		as("weak") + "&create=true&schema=none":                  "needs CREATE on the schema",
-		as("weak") + "&log_statement=all":                        "see the parameters of the URL",
-		server.URL() + "&synchronous_commit=red":                 "see the parameters of the URL",
-		server.URL() + "&fsync=off":                              "see the parameters of the URL",
-		strings.Replace(as("weak"), "/postgres?", "/shut?", 1):   "CONNECT",
-		as("full") + "&table=closed":                             "too many connections",
-		as("nobody") + "&table=closed":                           "does not exist",
-		strings.Replace(server.URL(), "/postgres?", "/none?", 1): "no such database",
-		"postgres://127.0.0.1:1/db":                              "connect",
+	for _, sql := range []string{
+		`CREATE ROLE weak LOGIN; CREATE ROLE shut NOLOGIN; CREATE ROLE full LOGIN CONNECTION LIMIT 0`,
+		`REVOKE CREATE ON SCHEMA public FROM PUBLIC`, // as from version 15 on
+		`CREATE DATABASE shut`, `REVOKE CONNECT ON DATABASE shut FROM PUBLIC`, SQL(WithTable("closed")),
+		`CREATE TABLE other (key text)`, `CREATE TABLE older (key text PRIMARY KEY, record bytea)`,
+		`CREATE VIEW seen AS SELECT ''::text AS key, ''::bytea AS record, 0::bigint AS ends`, `CHECKPOINT`,
 	} {
-		d := openURL(t, address)
-		_, err := d.Acquire(t.Context(), mutex("k", "a"))
-		if lasts := lasting[address]; errors.Is(err, driver.ErrPermanent) != lasts {
-			t.Errorf("%s: %v; ErrPermanent: %t", address, err, !lasts)
+		exec(t, boss, sql)
+	}
+	url := server.URL()
+	weak, none := as("weak", url), as("nobody", url)+"&table=closed"
+	in := func(database, url string) string { return strings.Replace(url, "/postgres?", "/"+database+"?", 1) }
+	tls := func(mode, url string) string { return strings.Replace(url, "sslmode=disable", "sslmode="+mode, 1) }
+	for _, row := range []struct {
+		url, hint string // there is no error if hint is ""
+		permanent bool
+	}{
+		{server.Standby(t).URL() + "&table=closed", "read-only replica", false},
+		{url, "create=true", true},
+		{url + "&schema=none", "create=true", true},
+		{url + "&table=other", "other columns", true},
+		{url + "&table=older", "of another version", true},
+		{url + "&table=seen", "name another", false},
+		{url + "&table=closed&options=-c%20default_transaction_read_only%3Don", "", false},
+		{url + "&colour=1", "colour", true},
+		{weak + "&table=closed", `GRANT SELECT, INSERT, UPDATE, DELETE ON "closed"`, true},
+		{weak + "&create=true", "needs CREATE on the schema", true},
+		{weak + "&create=true&schema=none", "needs CREATE on the schema", true},
+		{weak + "&log_statement=all", "see the parameters of the URL", true},
+		{url + "&synchronous_commit=red", "see the parameters of the URL", true},
+		{url + "&fsync=off", "see the parameters of the URL", true},
+		{in("shut", weak), "CONNECT", true},
+		{as("full", url) + "&table=closed", "too many connections", false},
+		{none, "does not exist", true},
+		{as("shut", url), "not permitted to log in", true},
+		{tls("prefer", none), "does not exist", true},
+		{tls("require", url), "TLS", true},
+		{"postgres://somebody@" + untrusted(t) + "/app?sslmode=verify-full", "certificate", true},
+		{in("none", url), "no such database", true},
+		{"postgres://127.0.0.1:1/db", "connect", false},
+	} {
+		_, err := openURL(t, row.url).Acquire(t.Context(), mutex("k", "a"))
+		if (err == nil) != (row.hint == "") || errors.Is(err, driver.ErrUnavailable) != (err != nil) || errors.Is(err, driver.ErrPermanent) != row.permanent {
+			t.Errorf("%s: %v; want ErrUnavailable, and ErrPermanent: %t", row.url, err, row.permanent)
 		}
-		if err != nil && strings.Count(err.Error(), " (there is no") > 1 {
-			t.Errorf("%s: %v has the advice twice", address, err)
-		}
-		if hint == "" {
-			if err != nil {
-				t.Errorf("%s: %v", address, err)
-			}
-		} else if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), hint) {
-			t.Errorf("%s: %v; want %q", address, err, hint)
+		if text := fmt.Sprint(err); !strings.Contains(text, row.hint) || strings.Count(text, " (there is no") > 1 {
+			t.Errorf("%s: %v; want %q, once", row.url, err, row.hint)
 		}
 	}
+}
+
+// untrusted returns the address of a server with a certificate of an unknown authority.
+func untrusted(t *testing.T) string {
+	t.Helper()
+	known := httptest.NewUnstartedServer(nil)
+	known.StartTLS()
+	t.Cleanup(known.Close)
+	addr, _ := listening(t, func(conn net.Conn) {
+		if _, err := io.ReadFull(conn, make([]byte, 8)); err != nil { // asks for TLS
+			return
+		}
+		_, _ = conn.Write([]byte("S"))
+		_ = tls.Server(conn, known.TLS).Handshake()
+	})
+	return addr
 }
 
 // TestAcquire_ARecordOfANewerVersionIsLeftAlone plays a program that is older than the other
 // programs on the store.
 func TestAcquire_ARecordOfANewerVersionIsLeftAlone(t *testing.T) {
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	d, server := newStore(t, "")
 	boss := admin(t, server.URL())
 	exec(t, boss, `UPDATE leasehold SET record = '\x02' || substr(record, 2)`)
 	_, err := d.Acquire(t.Context(), ticket("warm-up", "b"))
 	if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "let all programs use one version") {
 		t.Errorf("%v", err)
 	}
-	var version int
-	if err := boss.QueryRow(t.Context(), `SELECT get_byte(record, 0) FROM leasehold`).Scan(&version); err != nil || version != 2 {
-		t.Errorf("version %d, %v", version, err)
+	if version := value[int](t, boss, `SELECT get_byte(record, 0) FROM leasehold`); version != 2 {
+		t.Errorf("version %d", version)
 	}
 }
 
 // TestOpen_APoolOfOneConnectionIsEnough calls all verbs with a URL that allows one connection:
 // renewals and the listener have further connections.
 func TestOpen_APoolOfOneConnectionIsEnough(t *testing.T) {
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true&pool_max_conns=1"))
-	sub, err := d.Watch(func(driver.Hint) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	eventually(t, func() bool { return sub.Address() != "" })
-	err = between(t.Context(), d, "warm-up", func() {
-		d.Renew(t.Context(), []driver.Ref{{Key: "other", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
-			if err != nil || reply.State != driver.Gone {
-				t.Errorf("%+v, %v", reply, err)
-			}
-		})
-		if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-			t.Error(err)
+	d, _ := newStore(t, "&pool_max_conns=1")
+	watch(t, d, unheard)
+	err := between(t.Context(), d, "warm-up", func() {
+		if got, err := renew(t.Context(), d, "other"); err != nil || got != driver.Gone {
+			t.Errorf("state %v, %v", got, err)
 		}
+		acquire(t, d, mutex("k", "a"), driver.Granted)
 	})
 	if err != nil {
 		t.Error(err)
@@ -165,29 +166,16 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 	} {
 		exec(t, boss, sql)
 	}
-	u, _ := url.Parse(server.URL())
-	u.User = url.User("app")
-	// The right to create is not needed if the table exists.
-	d := openURL(t, u.String()+"&schema=locks&create=true")
-	other := openURL(t, u.String()+"&schema=locks")
+	app := as("app", server.URL()) + "&schema=locks"
+	d := openURL(t, app+"&create=true") // the right to create is not needed if the table exists
+	other := openURL(t, app)
 	woken := make(chan driver.Hint, 10)
-	sub, err := other.Watch(func(h driver.Hint) { woken <- h })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	eventually(t, func() bool { return sub.Address() != "" })
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
-	req := mutex("k", "b")
-	req.TicketTTL, req.HintAddress = time.Minute, sub.Address()
-	if reply, err := other.Acquire(t.Context(), req); err != nil || reply.State != driver.Queued {
-		t.Fatalf("%+v, %v", reply, err)
-	}
-	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
-		t.Fatal(err)
-	}
+	sub := watch(t, other, func(h driver.Hint) { woken <- h })
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	req := ticket("k", "b")
+	req.HintAddress = sub.Address()
+	acquire(t, other, req, driver.Queued)
+	release(t, d, "k", "a")
 	for {
 		select {
 		case h := <-woken:
@@ -201,8 +189,7 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 }
 
 func TestNew_UsesNoConnectionOfThePool(t *testing.T) {
-	server := postgrestest.Shared(t)
-	cfg, err := pgxpool.ParseConfig(server.URL() + "&pool_max_conns=1")
+	cfg, err := pgxpool.ParseConfig(postgrestest.Shared(t).URL() + "&pool_max_conns=1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,38 +208,21 @@ func TestNew_UsesNoConnectionOfThePool(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	if reply, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil || reply.State != driver.Granted {
-		t.Errorf("%+v, %v", reply, err)
-	}
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 	if _, err := New(pool, WithTimeout(time.Hour)); !errors.Is(err, driver.ErrInvalid) {
 		t.Error(err)
 	}
 }
 
-// The pooler gives each transaction another connection: locks work as usual, and the driver
-// detects that notifications do not arrive.
-func TestBouncer_LocksAreKeptAndNobodyIsToldToWaitForHints(t *testing.T) {
+// The pooler gives each transaction another connection, so the driver detects that notifications
+// do not arrive.
+func TestBouncer_NobodyIsToldToWaitForHints(t *testing.T) {
 	server := postgrestest.Shared(t)
 	through := server.Bouncer(t) + asText + "&create=true"
-	d := warm(t, openURL(t, through))
-	hears := func(d *Driver) driver.Subscription {
-		sub, err := d.Watch(func(driver.Hint) {})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = sub.Close() })
-		return sub
-	}
-	deaf := hears(d)
-	direct := hears(openURL(t, through+"&listen="+url.QueryEscape(server.URL())))
-	eventually(t, func() bool { return direct.Address() != "" })
+	deaf := watchSoon(t, warm(t, openURL(t, through)), unheard)
+	watch(t, openURL(t, through+"&listen="+url.QueryEscape(server.URL())), unheard)
 	if deaf.Address() != "" {
 		t.Error("a subscription through the pooler has an address")
-	}
-	for _, name := range []string{"a", "b"} {
-		if reply, err := d.Acquire(t.Context(), mutex("k", name)); err != nil || (reply.State == driver.Granted) != (name == "a") {
-			t.Errorf("%s: %+v, %v", name, reply, err)
-		}
 	}
 }
 
@@ -262,10 +232,98 @@ func TestBouncer_PreparedStatementsThatItMixesUpAreExplained(t *testing.T) {
 	var err error
 	for i := 0; i < 100 && err == nil; i++ {
 		_, err = d.Acquire(t.Context(), mutex("k", "a"))
-		_ = d.table.pool.conns.Config()
 		d.table.pool.conns.Reset() // another client, with the server's old connections
 	}
 	if err == nil || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
 		t.Errorf("%v", err)
 	}
+}
+
+// Where statements are sent as text, so are the answers.
+func TestAcquire_DateStyleChangesNothing(t *testing.T) {
+	server := postgrestest.Shared(t)
+	for _, style := range []string{"German", "SQL,DMY", "Postgres,MDY"} {
+		t.Run(style, func(t *testing.T) {
+			d := openURL(t, server.URL()+"&create=true"+asText+"&datestyle="+url.QueryEscape(style))
+			acquire(t, d, mutex(style, "a"), driver.Granted)
+			acquire(t, d, mutex(style, "b"), driver.Busy)
+			if !holds(t, d, style, "a") {
+				t.Error("not there")
+			}
+			if _, _, err := d.List(t.Context(), "", ""); err != nil {
+				t.Error(err)
+			}
+			if f := findings(t, d)["clock"]; f.Severity != driver.Good {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+}
+
+func TestSQL_MakesTheTableThatIsUsed(t *testing.T) {
+	server := postgrestest.Shared(t)
+	boss := admin(t, server.URL())
+	for range 2 {
+		exec(t, boss, SQL(WithSchema(`odd "schema"`), WithTable("Locks; DROP")))
+	}
+	d := warm(t, openURL(t, server.URL()+`&schema=odd+%22schema%22&table=Locks%3B+DROP`))
+	if !holds(t, d, "warm-up", "w") {
+		t.Error("not there")
+	}
+	if text := SQL(WithTable("")); !strings.HasPrefix(text, "-- table name") {
+		t.Errorf("%q", text)
+	}
+}
+
+// PostgreSQL's own client, like pgx, asks no further host after a host has refused a password,
+// a database or a right.
+func TestAcquire_HostsThatRefuseHideNoOther(t *testing.T) {
+	server := postgrestest.Shared(t)
+	host := hostOf(t, server.URL())
+	refuser := func(code string) string {
+		addr, _ := refusing(t, code)
+		return addr
+	}
+	const nowhere = "127.0.0.1:1"
+	for name, row := range map[string]struct {
+		hosts     []string
+		granted   bool
+		permanent bool
+	}{
+		"one has another database":      {[]string{refuser("3D000"), host}, true, false},
+		"two have other passwords":      {[]string{refuser("28P01"), refuser("28P01"), host}, true, false},
+		"one is away and one refuses":   {[]string{nowhere, refuser("28P01"), host}, true, false},
+		"all refuse":                    {[]string{refuser("28P01"), refuser("28000"), refuser("3D000")}, false, true},
+		"the first is away":             {[]string{nowhere, refuser("3D000")}, false, false},
+		"the last is away":              {[]string{refuser("28000"), nowhere}, false, false},
+		"the first refuses, one starts": {[]string{refuser("28P01"), refuser("57P03")}, false, false},
+	} {
+		d := openURL(t, strings.Replace(server.URL(), host, strings.Join(row.hosts, ","), 1)+"&create=true")
+		_, err := d.Acquire(t.Context(), mutex(name, "a"))
+		if (err == nil) != row.granted || errors.Is(err, driver.ErrPermanent) != row.permanent {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "one has another database" { // a listener that asks only the first host would never connect
+			watch(t, d, unheard)
+		}
+	}
+}
+
+// Each attempt to connect asks all hosts, or, if the pool does not start it, no host.
+func TestAcquire_HostsThatRefuseManyCallsAreAskedOnceByEach(t *testing.T) {
+	first, _ := refusing(t, "28P01")
+	second, _ := refusing(t, "3D000")
+	d := openURL(t, "postgres://nobody@"+first+","+second+"/none?sslmode=disable")
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for range 3 {
+				_, err := d.Acquire(t.Context(), mutex(fmt.Sprint("k", i), "a"))
+				if text := fmt.Sprint(err); !errors.Is(err, driver.ErrPermanent) || strings.Count(text, "SQLSTATE") > 4 {
+					t.Errorf("%d bytes: %.500s", len(text), text)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

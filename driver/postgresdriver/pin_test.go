@@ -16,7 +16,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
-	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
 // held is a lease of a driver's.
@@ -31,15 +30,6 @@ func brief(key, id string, ttl time.Duration) driver.Request {
 	return req
 }
 
-func state(t *testing.T, d *Driver, req driver.Request) driver.State {
-	t.Helper()
-	reply, err := d.Acquire(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return reply.State
-}
-
 // begun returns a transaction that ends with the test at the latest.
 func begun(t *testing.T, url string, o pgx.TxOptions) pgx.Tx {
 	t.Helper()
@@ -50,38 +40,52 @@ func begun(t *testing.T, url string, o pgx.TxOptions) pgx.Tx {
 	return tx
 }
 
+// pins returns a transaction that pins leases.
+func pins(t *testing.T, url string, leases ...Lease) pgx.Tx {
+	t.Helper()
+	tx := begun(t, url, pgx.TxOptions{})
+	for _, l := range leases {
+		if err := Pin(t.Context(), tx, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tx
+}
+
+func committed(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// soonGranted waits until a request is granted.
+func soonGranted(t *testing.T, d *Driver, req driver.Request) {
+	t.Helper()
+	eventually(t, func() bool {
+		reply, err := d.Acquire(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply.State == driver.Granted
+	})
+}
+
 func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	const ttl = 3 * time.Second // in which it has to be pinned
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
-	tx := begun(t, server.URL(), pgx.TxOptions{})
-	if got := state(t, d, brief("k", "a", ttl)); got != driver.Granted {
-		t.Fatal(got)
-	}
-	if err := Pin(t.Context(), tx, held{"k", "a"}); err != nil {
-		t.Fatal(err)
-	}
-	queue := mutex("k", "b")
-	queue.TicketTTL = time.Minute
-	if got := state(t, d, queue); got != driver.Queued {
-		t.Fatal(got)
-	}
+	d, server := newStore(t, "")
+	acquire(t, d, brief("k", "a", ttl), driver.Granted)
+	tx := pins(t, server.URL(), held{"k", "a"})
+	queue, barging := ticket("k", "b"), mutex("k", "c")
+	barging.Policy = driver.Barging
 	for end := time.Now().Add(ttl + time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if got := state(t, d, queue); got != driver.Queued {
-			t.Fatalf("a waiter: %v, although the transaction goes on", got)
-		}
-		barging := mutex("k", "c")
-		barging.Policy = driver.Barging
-		if got := state(t, d, barging); got != driver.Busy {
-			t.Fatalf("a try: %v, although the transaction goes on", got)
-		}
+		acquire(t, d, queue, driver.Queued)
+		acquire(t, d, barging, driver.Busy)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Error(err)
-	}
-	eventually(t, func() bool { return state(t, d, queue) == driver.Granted })
+	committed(t, tx)
+	soonGranted(t, d, queue)
 	late := begun(t, server.URL(), pgx.TxOptions{})
 	if err := Pin(t.Context(), late, held{"k", "a"}); !errors.Is(err, ErrNotHeld) {
 		t.Errorf("the holder of before: %v", err)
@@ -91,22 +95,10 @@ func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
 func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
-	reader := func(id string) driver.Request {
-		req := mutex("shared", id)
-		req.Mode = driver.Shared
-		return req
-	}
-	if a, b := state(t, d, mutex("k", "a")), state(t, d, reader("r")); a != driver.Granted || b != driver.Granted {
-		t.Fatal(a, b)
-	}
-	tx := begun(t, server.URL(), pgx.TxOptions{})
-	for _, h := range []held{{"k", "a"}, {"shared", "r"}} {
-		if err := Pin(t.Context(), tx, h); err != nil {
-			t.Fatal(err)
-		}
-	}
+	d, server := newStore(t, "")
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	acquire(t, d, reader("shared", "r"), driver.Granted)
+	pins(t, server.URL(), held{"k", "a"}, held{"shared", "r"})
 	// Alone, and in a batch.
 	refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}, {Key: "shared", ID: "r", TTL: time.Minute}}
 	for _, refs := range [][]driver.Ref{refs[:1], refs} {
@@ -116,85 +108,54 @@ func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
 			}
 		})
 	}
-	if got := state(t, d, reader("s")); got != driver.Granted {
-		t.Errorf("another reader: %v", got)
-	}
+	acquire(t, d, reader("shared", "s"), driver.Granted)
 }
 
 func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
-	place := func(id string) driver.Request {
-		req := mutex("k", id)
-		req.Mode, req.Limit = driver.Shared, 3
+	d, server := newStore(t, "")
+	place := func(id string, limit int) driver.Request {
+		req := reader("k", id)
+		req.Limit = limit
 		return req
 	}
-	a, b := state(t, d, place("a")), state(t, d, place("b"))
-	if a != driver.Granted || b != driver.Granted {
-		t.Fatal(a, b)
-	}
-	tx := begun(t, server.URL(), pgx.TxOptions{})
-	if err := Pin(t.Context(), tx, held{"k", "a"}); err != nil {
-		t.Fatal(err)
-	}
-	resize := place("resize")
-	resize.Resize, resize.Limit = true, 5
-	if got := state(t, d, resize); got != driver.Resized {
-		t.Error(got)
-	}
-	other := place("c")
-	other.Limit = 5
-	if got := state(t, d, other); got != driver.Busy {
-		t.Errorf("%v, although the transaction goes on", got)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Error(err)
-	}
-	eventually(t, func() bool { return state(t, d, other) == driver.Granted })
+	acquire(t, d, place("a", 3), driver.Granted)
+	acquire(t, d, place("b", 3), driver.Granted)
+	tx := pins(t, server.URL(), held{"k", "a"})
+	resize := place("resize", 5)
+	resize.Resize = true
+	acquire(t, d, resize, driver.Resized)
+	acquire(t, d, place("c", 5), driver.Busy)
+	committed(t, tx)
+	soonGranted(t, d, place("c", 5))
 }
 
 func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	d, server := newStore(t, "")
 	other := openURL(t, server.URL())
-	sub, err := other.Watch(func(driver.Hint) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	eventually(t, func() bool { return sub.Address() != "" })
+	sub := watch(t, other, unheard)
 	for key, end := range map[string]func() (driver.Reply, error){
 		"released": func() (driver.Reply, error) { return d.Release(t.Context(), driver.Ref{Key: "released", ID: "a"}) },
 		"broken":   func() (driver.Reply, error) { return d.Break(t.Context(), "broken", "a", "why not") },
 	} {
-		if got := state(t, d, mutex(key, "a")); got != driver.Granted {
-			t.Fatal(got)
-		}
-		waiting := mutex(key, "b")
-		waiting.TicketTTL, waiting.HintAddress = time.Minute, sub.Address()
-		if got := state(t, other, waiting); got != driver.Queued {
-			t.Fatal(got)
-		}
-		tx := begun(t, server.URL(), pgx.TxOptions{})
-		if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, d, mutex(key, "a"), driver.Granted)
+		waiting := ticket(key, "b")
+		waiting.HintAddress = sub.Address()
+		acquire(t, other, waiting, driver.Queued)
+		tx := pins(t, server.URL(), held{key, "a"})
 		if reply, err := end(); err != nil || reply.State != driver.Released {
 			t.Errorf("%s: %+v, %v", key, reply, err)
 		}
 		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-			if got := state(t, other, waiting); got != driver.Queued {
-				t.Fatalf("%s: %v", key, got)
-			}
+			acquire(t, other, waiting, driver.Queued)
 		}
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Error(err)
 		}
-		eventually(t, func() bool { return state(t, other, waiting) == driver.Granted })
+		soonGranted(t, other, waiting)
 	}
 }
 
@@ -203,64 +164,34 @@ func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
 func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
-	reader := func(key, id string) driver.Request {
-		req := mutex(key, id)
-		req.Mode = driver.Shared
-		return req
-	}
-	for _, row := range []struct {
-		name    string
-		waiting bool // a reader has a place in the queue
-	}{{"alone", false}, {"with a queue", true}} {
-		t.Run(row.name, func(t *testing.T) {
-			key := row.name
-			if got := state(t, d, mutex(key, "a")); got != driver.Granted {
-				t.Fatal(got)
-			}
+	d, server := newStore(t, "")
+	for key, outside := range map[string]driver.State{"alone": driver.Busy, "with a queue": driver.Queued} {
+		t.Run(key, func(t *testing.T) {
+			acquire(t, d, mutex(key, "a"), driver.Granted)
 			first := reader(key, "r")
-			if row.waiting {
+			if outside == driver.Queued { // it has a place in the queue
 				first.TicketTTL = time.Minute
-				if got := state(t, d, first); got != driver.Queued {
-					t.Fatal(got)
-				}
 			}
-			tx := begun(t, server.URL(), pgx.TxOptions{})
-			if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
-				t.Fatal(err)
-			}
+			acquire(t, d, first, outside)
+			tx := pins(t, server.URL(), held{key, "a"})
 			downgrade := reader(key, "a")
 			downgrade.Downgrade = true
 			for range 3 {
 				if reply, err := d.Acquire(t.Context(), downgrade); !errors.Is(err, driver.ErrUnavailable) {
 					t.Errorf("a downgrade, although the transaction goes on: %+v, %v", reply, err)
 				}
-				for _, req := range []driver.Request{first, reader(key, "s")} {
-					if got := state(t, d, req); got != driver.Queued && got != driver.Busy {
-						t.Errorf("reader %s: %v, although the transaction goes on", req.ID, got)
-					}
-				}
+				acquire(t, d, first, outside)
+				acquire(t, d, reader(key, "s"), driver.Busy)
 			}
 			snap, err := d.Inspect(t.Context(), key)
 			if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Exclusive {
 				t.Errorf("%+v, %v: want the writer alone", snap, err)
 			}
-			if err := tx.Commit(t.Context()); err != nil {
-				t.Error(err)
-			}
-			if got := state(t, d, downgrade); got != driver.Granted {
-				t.Errorf("a downgrade after the transaction: %v", got)
-			}
-			eventually(t, func() bool { return state(t, d, first) == driver.Granted })
-			// The pin of a reader keeps no other reader out.
-			tx = begun(t, server.URL(), pgx.TxOptions{})
-			if err := Pin(t.Context(), tx, held{key, "a"}); err != nil {
-				t.Fatal(err)
-			}
-			if got := state(t, d, reader(key, "s")); got != driver.Granted {
-				t.Errorf("another reader: %v", got)
-			}
+			committed(t, tx)
+			acquire(t, d, downgrade, driver.Granted)
+			soonGranted(t, d, first)
+			pins(t, server.URL(), held{key, "a"}) // the pin of a reader keeps no other reader out
+			acquire(t, d, reader(key, "s"), driver.Granted)
 		})
 	}
 }
@@ -276,8 +207,7 @@ func standing(t *testing.T, c *leasehold.Client) {
 func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	d, server := newStore(t, "")
 	c, err := leasehold.New(d, leasehold.WithLocalHandover(100))
 	if err != nil {
 		t.Fatal(err)
@@ -298,10 +228,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	first := <-lock()
 	second := lock()
 	standing(t, c)
-	tx := begun(t, server.URL(), pgx.TxOptions{})
-	if err := Pin(t.Context(), tx, first); err != nil {
-		t.Fatal(err)
-	}
+	tx := pins(t, server.URL(), first)
 	if err := first.Release(); err != nil {
 		t.Fatal(err)
 	}
@@ -310,9 +237,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 		t.Fatalf("%s is granted although the transaction goes on", l.ID())
 	case <-time.After(500 * time.Millisecond):
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Error(err)
-	}
+	committed(t, tx)
 	// A holder that has passed the lease on can no longer pin it.
 	l := <-second
 	third := lock()
@@ -339,11 +264,8 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 func TestPin_SaysWhatIsWrong(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
-	if got := state(t, d, mutex("k", "a")); got != driver.Granted {
-		t.Fatal(got)
-	}
+	d, server := newStore(t, "")
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 	repeatable := begun(t, server.URL(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
 	if err := Pin(t.Context(), repeatable, held{"k", "a"}); !errors.Is(err, driver.ErrInvalid) {
 		t.Error(err)
@@ -358,12 +280,8 @@ func TestPin_SaysWhatIsWrong(t *testing.T) {
 	if err := Pin(t.Context(), tx, held{"k", "a"}, WithSchema("public")); err != nil {
 		t.Error(err)
 	}
-	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
-		t.Errorf("%+v, %v", reply, err)
-	}
-	if got := state(t, d, mutex("k", "b")); got != driver.Busy {
-		t.Errorf("%v, although it is pinned under another name of the table", got)
-	}
+	release(t, d, "k", "a")
+	acquire(t, d, mutex("k", "b"), driver.Busy)
 	if err := Pin(t.Context(), tx, held{"k", "a"}, WithTable("none")); err == nil {
 		t.Error("no table")
 	}
@@ -374,8 +292,7 @@ func TestPin_SaysWhatIsWrong(t *testing.T) {
 func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true"))
+	d, server := newStore(t, "")
 	boss := admin(t, server.URL())
 	exec(t, boss, `CREATE TABLE counter AS SELECT key::text, 0 AS n FROM generate_series(0, 3) AS key`)
 	pool, err := pgxpool.New(t.Context(), server.URL()+"&pool_max_conns=20")
@@ -424,10 +341,7 @@ func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	var n int64
-	if err := boss.QueryRow(context.Background(), `SELECT sum(n) FROM counter`).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	n := value[int64](t, boss, `SELECT sum(n) FROM counter`)
 	t.Logf("%d commits, of which %d ended after their lease; %d refused", committed.Load(), expired.Load(), late.Load())
 	if n != committed.Load() {
 		t.Errorf("%d of %d commits were lost", committed.Load()-n, committed.Load())

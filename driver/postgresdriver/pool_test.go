@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,31 +42,17 @@ func full(t *testing.T) (*postgrestest.Server, func()) {
 	}
 }
 
-// P3: a healthy store loses no lease. The connection of the grant still exists.
-func TestRenew_AServerThatTakesNoMoreConnectionsLosesNoLease(t *testing.T) {
+// P3: a healthy store loses no lease. The connection of the grant still exists, and serves all
+// calls.
+func TestPool_AServerThatTakesNoMoreConnectionsLosesNoLease(t *testing.T) {
 	s, fill := full(t)
 	d := openURL(t, s.URL())
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 	fill()
 	for range 3 {
 		d.table.pool.noteSilence() // a silent connection is better than no connection
-		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
-			if err != nil || reply.State != driver.Granted {
-				t.Errorf("%+v, %v", reply, err)
-			}
-		})
+		renewed(t.Context(), t, d, "k")
 	}
-}
-
-func TestAcquire_AServerThatTakesNoMoreConnectionsServesAllByThoseThatThereAre(t *testing.T) {
-	s, fill := full(t)
-	d := openURL(t, s.URL())
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
-	fill()
 	var all sync.WaitGroup
 	for i := range 64 {
 		all.Go(func() {
@@ -86,37 +71,27 @@ func lone(t *testing.T) (*Driver, *pgx.Conn) {
 	boss := admin(t, s.URL())
 	exec(t, boss, SQL())
 	exec(t, boss, `CREATE ROLE lone LOGIN CONNECTION LIMIT 1; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO lone`)
-	return openURL(t, strings.Replace(s.URL(), "tester@", "lone@", 1)), boss
+	return openURL(t, as("lone", s.URL())), boss
 }
 
 // P3: renewals, releases and calls for locks share the only connection, no matter which of
 // them made it. The listener does not take it from them.
 func TestRenew_OneConnectionIsEnough(t *testing.T) {
 	d, boss := lone(t)
-	sub, err := d.Watch(func(driver.Hint) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
+	watchSoon(t, d, unheard)
 	eventually(t, func() bool { // the listener may have taken the connection, and gives it up
 		_, err := d.Acquire(t.Context(), mutex("k", "a"))
 		return err == nil
 	})
 	for range 3 {
 		exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lone'`)
-		eventually(t, func() (ok bool) { // the server counts a session that ends for a while
-			d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
-				ok = err == nil && reply.State == driver.Granted
-			})
-			return ok
+		eventually(t, func() bool { // the server counts a session that ends for a while
+			got, err := renew(t.Context(), d, "k")
+			return err == nil && got == driver.Granted
 		})
-		if reply, err := d.Acquire(t.Context(), mutex("k", "b")); err != nil || reply.State != driver.Busy {
-			t.Errorf("%+v, %v", reply, err)
-		}
+		acquire(t, d, mutex("k", "b"), driver.Busy)
 	}
-	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
-		t.Errorf("%+v, %v", reply, err)
-	}
+	release(t, d, "k", "a")
 }
 
 // A listener that has the last connection of a full server gives it up.
@@ -125,20 +100,13 @@ func TestWatch_LeavesTheLastConnectionToCalls(t *testing.T) {
 	t.Parallel()
 	d, boss := lone(t)
 	exec(t, boss, `ALTER ROLE lone CONNECTION LIMIT 2`)
-	sub, err := d.Watch(func(driver.Hint) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	eventually(t, func() bool { return sub.Address() != "" })
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
+	watch(t, d, unheard)
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 	exec(t, boss, `ALTER ROLE lone CONNECTION LIMIT 1`)
 	exec(t, boss, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'lone' AND query NOT LIKE 'LISTEN%'`)
-	eventually(t, func() (ok bool) {
-		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, err error) { ok = err == nil })
-		return ok
+	eventually(t, func() bool {
+		_, err := renew(t.Context(), d, "k")
+		return err == nil
 	})
 }
 
@@ -150,32 +118,18 @@ func TestAcquire_AWaitingCallTakesOneConnectionAndOneThatListens(t *testing.T) {
 	exec(t, boss, SQL())
 	exec(t, boss, `INSERT INTO leasehold VALUES ('over', '', 0)`)
 	d := openURL(t, server.URL())
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, mutex("k", "b"), driver.Granted)
 	eventually(t, func() bool { // the first sweep is over
-		var left int
-		if err := boss.QueryRow(t.Context(), `SELECT count(*) FROM leasehold WHERE key = 'over'`).Scan(&left); err != nil {
-			t.Fatal(err)
-		}
+		left := value[int](t, boss, `SELECT count(*) FROM leasehold WHERE key = 'over'`)
 		return left == 0 && d.table.pool.conns.Stat().AcquiredConns() == 0
 	})
-	sub, err := d.Watch(func(driver.Hint) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	eventually(t, func() bool { return sub.Address() != "" })
+	watch(t, d, unheard)
 	before := d.table.pool.conns.Stat().TotalConns()
 	for range 3 {
-		if reply, err := d.Acquire(t.Context(), ticket("k", "b")); err != nil || reply.State != driver.Queued {
-			t.Fatalf("%+v, %v", reply, err)
+		acquire(t, d, ticket("k", "a"), driver.Queued)
+		if _, err := renew(t.Context(), d, "k"); err != nil {
+			t.Error(err)
 		}
-		d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "b", TTL: time.Minute}}, func(_ int, _ driver.Reply, err error) {
-			if err != nil {
-				t.Error(err)
-			}
-		})
 		if _, err := d.Glance(t.Context(), "k"); err != nil {
 			t.Error(err)
 		}
@@ -300,13 +254,11 @@ func many(t *testing.T, d *Driver) {
 // P3: a renewal that finds all connections doubtful makes a new one, however many there are.
 // It does not keep the other connections from other calls for long.
 func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
-	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true"))
+	d, _ := newStore(t, "")
 	many(t, d)
 	p := d.table.pool
 	p.noteSilence()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	conn, err := p.takeToRenew(ctx)
+	conn, err := p.takeToRenew(within(t, time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,28 +272,17 @@ func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
 func TestRenew_ConnectionsThatLeadNowhereLeaveRoomForOthers(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	proxy := postgrestest.Shared(t).Proxy(t)
-	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=2s"))
+	d, proxy := newStoreBehind(t, "&timeout=2s")
 	defer proxy.CutAll()
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 	many(t, d)
 	proxy.Strand()
-	renew := func(key string) (err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		d.Renew(ctx, []driver.Ref{{Key: key, ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, e error) { err = e })
-		return err
-	}
 	var all sync.WaitGroup
 	for i := range allConns {
-		all.Go(func() { _ = renew(fmt.Sprint("other", i)) })
+		all.Go(func() { _, _ = renew(within(t, 3*time.Second), d, fmt.Sprint("other", i)) })
 	}
 	all.Wait()
-	if err := renew("k"); err != nil {
-		t.Error(err)
-	}
+	renewed(within(t, 3*time.Second), t, d, "k")
 }
 
 // listening serves connections by f, and counts them.
@@ -373,20 +314,25 @@ func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64
 	return l.Addr().String(), taken
 }
 
-// refusal returns the message of a server that refuses the connection with the code.
-func refusal(code string) []byte {
+// refuse answers a connection like a server that refuses it with the code.
+func refuse(conn net.Conn, code string) {
 	text := "SFATAL\x00VFATAL\x00C" + code + "\x00Mrefused\x00\x00"
-	return append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...) //nolint:gosec // it is short
+	message := append(binary.BigEndian.AppendUint32([]byte{'E'}, uint32(len(text)+4)), text...) //nolint:gosec // it is short
+	_, _ = conn.Read(make([]byte, 1<<10))
+	_, _ = conn.Write(message)
+}
+
+// refusing returns the address of a server that refuses connections with the code.
+func refusing(t *testing.T, code string) (addr string, taken *atomic.Int64) {
+	t.Helper()
+	return listening(t, func(conn net.Conn) { refuse(conn, code) })
 }
 
 // A server at its limit starts a process for each connection that it refuses.
 func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	addr, taken := listening(t, func(conn net.Conn) {
-		_, _ = conn.Read(make([]byte, 1<<10))
-		_, _ = conn.Write(refusal("53300"))
-	})
+	addr, taken := refusing(t, "53300")
 	d := openURL(t, "postgres://nobody@"+addr+"/none?sslmode=disable")
 	const seconds = 3
 	ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
@@ -413,8 +359,7 @@ func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	proxy := postgrestest.Shared(t).Proxy(t)
-	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=3s"))
+	d, proxy := newStoreBehind(t, "&timeout=3s")
 	var all sync.WaitGroup
 	for i := range 64 {
 		all.Go(func() { _, _ = d.Acquire(t.Context(), mutex(fmt.Sprint("k", i), "a")) })
@@ -438,31 +383,14 @@ func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
 func TestAcquire_AConnectionToAReplicaIsNotKept(t *testing.T) {
 	primary := postgrestest.Start(t, "synchronous_commit=on")
 	exec(t, admin(t, primary.URL()), SQL())
-	host := func(s *postgrestest.Server) string {
-		u, err := url.Parse(s.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u.Host
-	}
 	var leads atomic.Pointer[string]
-	lead := func(to string) { leads.Store(&to) }
-	lead(host(primary.Standby(t)))
-	addr, taken := listening(t, func(client net.Conn) {
-		server, err := net.Dial("tcp", *leads.Load())
-		if err != nil {
-			return
-		}
-		var back sync.WaitGroup
-		back.Go(func() {
-			_, _ = io.Copy(client, server)
-			_ = client.Close()
-		})
-		_, _ = io.Copy(server, client)
-		_ = server.Close()
-		back.Wait()
-	})
-	d := openURL(t, strings.Replace(primary.URL(), host(primary), addr, 1))
+	lead := func(to *postgrestest.Server) {
+		host := hostOf(t, to.URL())
+		leads.Store(&host)
+	}
+	lead(primary.Standby(t))
+	addr, taken := listening(t, func(client net.Conn) { forward(client, *leads.Load()) })
+	d := openURL(t, strings.Replace(primary.URL(), hostOf(t, primary.URL()), addr, 1))
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
@@ -475,7 +403,7 @@ func TestAcquire_AConnectionToAReplicaIsNotKept(t *testing.T) {
 	if n := taken.Load(); n > 20 {
 		t.Errorf("%d connections for 16 calls", n)
 	}
-	lead(host(primary))
+	lead(primary)
 	var err error
 	for range 2 {
 		_, err = d.Acquire(t.Context(), mutex("k", "a"))
@@ -485,16 +413,29 @@ func TestAcquire_AConnectionToAReplicaIsNotKept(t *testing.T) {
 	}
 }
 
+// forward forwards a connection to a server, until one side ends.
+func forward(client net.Conn, to string) {
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(client, server)
+		_ = client.Close()
+	})
+	_, _ = io.Copy(server, client)
+	_ = server.Close()
+	back.Wait()
+}
+
 // If releases queued behind calls for locks, they would be late again and again: a lock would
 // stay taken for its TTL because of calls for other locks.
 func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
 	const crowd = 200
-	server := postgrestest.Shared(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=60s"))
+	d, server := newStore(t, "&timeout=60s")
 	boss := admin(t, server.URL())
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 	exec(t, boss, `BEGIN`)
 	exec(t, boss, `LOCK TABLE leasehold`)
 	var all sync.WaitGroup
@@ -534,7 +475,7 @@ func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	const timeout = 8 * time.Second
-	d := warm(t, openURL(t, postgrestest.Shared(t).URL()+"&create=true&timeout="+timeout.String()))
+	d, _ := newStore(t, "&timeout="+timeout.String())
 	p := d.table.pool
 	var conns []*pgxpool.Conn
 	for range mainConns {
@@ -608,9 +549,7 @@ func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *test
 		attempts.Add(1)
 		return (&net.Dialer{}).DialContext(ctx, network, addr)
 	})
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, mutex("k", "a"), driver.Granted)
 	fill()
 	attempts.Store(0)
 	const seconds = 3
@@ -647,18 +586,8 @@ func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 		return (&net.Dialer{}).DialContext(ctx, network, addr)
 	}, WithCreate(), WithTimeout(2*time.Second))
 	warm(t, d)
-	renew := func(patience time.Duration) (err error) {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		d.Renew(ctx, []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}}, func(_ int, _ driver.Reply, e error) { err = e })
-		return err
-	}
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err != nil {
-		t.Fatal(err)
-	}
-	if err := renew(30 * time.Second); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	renewed(within(t, 30*time.Second), t, d, "k")
 	p := d.table.pool
 	var conn *pgxpool.Conn
 	var others []*pgxpool.Conn
@@ -689,13 +618,9 @@ func TestRenew_AnAttemptToConnectThatHangsCostsNoConnection(t *testing.T) {
 	if was.IsClosed() {
 		t.Error("the connection that was there is closed")
 	}
-	if err := renew(30 * time.Second); err != nil {
-		t.Errorf("by the connection that was there: %v", err)
-	}
+	renewed(within(t, 30*time.Second), t, d, "k") // by the connection that was there
 	p.noteSilence()
-	if err := renew(30 * time.Second); err != nil {
-		t.Errorf("by the connection that was there, after half of the time: %v", err)
-	}
+	renewed(within(t, 30*time.Second), t, d, "k") // by that connection, after half of the time
 }
 
 // When a call gives up on a connection that does not answer, pgxpool keeps the connection for
@@ -712,10 +637,10 @@ func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 	defer proxy.CutAll()
 	conns := d.table.pool.conns
 	for i := range conns.Stat().TotalConns() {
-		_ = impatient(d, mutex(fmt.Sprint("k", i), "a"), 50*time.Millisecond)
+		_, _ = d.Acquire(within(t, 50*time.Millisecond), mutex(fmt.Sprint("k", i), "a"))
 	}
 	before := conns.Stat().NewConnsCount()
-	if err := impatient(d, mutex("k", "b"), 2*time.Second); !errors.Is(err, driver.ErrUnavailable) {
+	if _, err := d.Acquire(within(t, 2*time.Second), mutex("k", "b")); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
 	if turns := conns.Stat().NewConnsCount() - before; turns > 100 {
@@ -735,11 +660,7 @@ func TestAcquire_AHookThatAsksTheServerCostsNoConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return conn.Ping(ctx) == nil, nil }
-	d := configured(t, cfg, WithCreate(), WithTimeout(600*time.Millisecond))
-	eventually(t, func() bool {
-		_, err := d.Acquire(t.Context(), mutex("k", "a"))
-		return err == nil
-	})
+	d := warm(t, configured(t, cfg, WithCreate(), WithTimeout(600*time.Millisecond)))
 	if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
 		t.Errorf("%d connections had to be made", made)
 	}

@@ -2,7 +2,6 @@ package postgresdriver
 
 import (
 	"errors"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -45,8 +44,7 @@ func TestAcquire_ARefusalWhileAPassfileIsReplacedIsNotPermanent(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := postgrestest.Shared(t).URL()
-	_, host, _ := strings.Cut(server, "@")
-	host, _, _ = strings.Cut(host, "/")
+	host := hostOf(t, server)
 	for name, row := range map[string]struct {
 		password  string
 		before    bool // a connection was made
@@ -59,19 +57,10 @@ func TestAcquire_ARefusalWhileAPassfileIsReplacedIsNotPermanent(t *testing.T) {
 		var refuses atomic.Bool
 		addr, _ := listening(t, func(conn net.Conn) {
 			if refuses.Load() {
-				_, _ = conn.Read(make([]byte, 1<<10))
-				_, _ = conn.Write(refusal("28P01"))
-				return
+				refuse(conn, "28P01")
+			} else {
+				forward(conn, host)
 			}
-			behind, err := net.Dial("tcp", host)
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(behind, conn)
-				_ = behind.Close()
-			}()
-			_, _ = io.Copy(conn, behind)
 		})
 		d := openURL(t, strings.Replace(server, host, addr, 1)+"&create=true"+row.password)
 		if row.before {

@@ -1,0 +1,241 @@
+package postgresdriver
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+)
+
+// asText makes pgx send statements as text, so that a proxy can recognize them.
+const asText = "&default_query_exec_mode=exec"
+
+// openURL opens a store, with a timeout that is long enough for a busy machine unless the URL
+// has one.
+func openURL(t testing.TB, url string) *Driver {
+	t.Helper()
+	if !strings.Contains(url, "timeout=") {
+		url += "&timeout=20s"
+	}
+	d, err := Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// warm waits until the table exists and the driver has a connection, and returns the driver.
+func warm(t *testing.T, d *Driver) *Driver {
+	t.Helper()
+	// Its timeout may be short, and the machine busy.
+	eventually(t, func() bool {
+		_, err := d.Acquire(t.Context(), mutex("warm-up", "w"))
+		return err == nil
+	})
+	return d
+}
+
+// newStore returns a store in a database of its own, and the server. params belong to the URL.
+func newStore(t *testing.T, params string) (*Driver, *postgrestest.Server) {
+	t.Helper()
+	server := postgrestest.Shared(t)
+	return warm(t, openURL(t, server.URL()+"&create=true"+params)), server
+}
+
+// newStoreBehind is newStore with a proxy before the server.
+func newStoreBehind(t *testing.T, params string) (*Driver, *postgrestest.Proxy) {
+	t.Helper()
+	proxy := postgrestest.Shared(t).Proxy(t)
+	return warm(t, openURL(t, proxy.URL()+"&create=true"+params)), proxy
+}
+
+func mutex(key, id string) driver.Request {
+	return driver.Request{Key: key, ID: id, TTL: time.Minute, ConfirmWindow: time.Second}
+}
+
+// ticket asks for a place in the queue, which has to be written.
+func ticket(key, id string) driver.Request {
+	req := mutex(key, id)
+	req.TicketTTL = time.Minute
+	return req
+}
+
+func reader(key, id string) driver.Request {
+	req := mutex(key, id)
+	req.Mode = driver.Shared
+	return req
+}
+
+func acquire(t *testing.T, d *Driver, req driver.Request, want driver.State) driver.Reply {
+	t.Helper()
+	reply, err := d.Acquire(t.Context(), req)
+	if err != nil || reply.State != want {
+		t.Fatalf("acquire %q by %s: %+v, %v; want state %v", req.Key, req.ID, reply, err, want)
+	}
+	return reply
+}
+
+func release(t *testing.T, d *Driver, key, id string) {
+	t.Helper()
+	if reply, err := d.Release(t.Context(), driver.Ref{Key: key, ID: id}); err != nil || reply.State != driver.Released {
+		t.Fatalf("release %q by %s: %+v, %v", key, id, reply, err)
+	}
+}
+
+// renew renews the lease "a" of a key.
+func renew(ctx context.Context, d *Driver, key string) (state driver.State, err error) {
+	d.Renew(ctx, []driver.Ref{{Key: key, ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, e error) { state, err = reply.State, e })
+	return state, err
+}
+
+// renewed fails the test unless the lease "a" of a key is renewed.
+func renewed(ctx context.Context, t *testing.T, d *Driver, key string) {
+	t.Helper()
+	if got, err := renew(ctx, d, key); err != nil || got != driver.Granted {
+		t.Errorf("renewal of %q: state %v, %v", key, got, err)
+	}
+}
+
+// within returns a context that ends after the time, or with the test.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// watch returns a subscription with an address.
+func watch(t *testing.T, d *Driver, f func(driver.Hint)) driver.Subscription {
+	t.Helper()
+	sub := watchSoon(t, d, f)
+	eventually(t, func() bool { return sub.Address() != "" })
+	return sub
+}
+
+// watchSoon returns a subscription that may have no address yet.
+func watchSoon(t *testing.T, d *Driver, f func(driver.Hint)) driver.Subscription {
+	t.Helper()
+	sub, err := d.Watch(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sub.Close() })
+	return sub
+}
+
+func unheard(driver.Hint) {}
+
+// holds reports whether the lease id is in the table, alone.
+func holds(t *testing.T, d *Driver, key, id string) bool {
+	t.Helper()
+	snap, err := d.Inspect(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
+}
+
+// between runs an update of the store, and calls do while the row is locked.
+func between(ctx context.Context, d *Driver, key string, do func()) error {
+	_, err := d.table.Transact(ctx, []roomdriver.Item{{Key: key}}, func(_ int, found roomdriver.Found) roomdriver.Change {
+		do()
+		return roomdriver.Change{Record: found.Record, Messages: []roomdriver.Message{{Address: "nobody", Body: "x"}}}
+	})
+	return err
+}
+
+// admin returns a connection of the superuser.
+func admin(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
+	t.Helper()
+	if _, err := conn.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// value returns the only value of the answer to a query.
+func value[T any](t *testing.T, conn *pgx.Conn, sql string) (v T) {
+	t.Helper()
+	if err := conn.QueryRow(context.Background(), sql).Scan(&v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// lockRow locks the row of a key in a transaction of the connection.
+func lockRow(t *testing.T, conn *pgx.Conn, key string) {
+	t.Helper()
+	exec(t, conn, `BEGIN`)
+	exec(t, conn, `SELECT FROM leasehold WHERE key = '`+key+`' FOR UPDATE`)
+}
+
+// sessions returns the processes of the server that serve the store.
+func sessions(t *testing.T, boss *pgx.Conn) []int {
+	t.Helper()
+	return numbers(t, boss, `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() ORDER BY pid`)
+}
+
+func numbers(t *testing.T, boss *pgx.Conn, sql string) []int {
+	t.Helper()
+	rows, _ := boss.Query(t.Context(), sql)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// sessionsStay returns a function that fails the test if a present session has ended. There may
+// be new sessions.
+func sessionsStay(t *testing.T, boss *pgx.Conn) func() {
+	t.Helper()
+	before := sessions(t, boss)
+	return func() {
+		t.Helper()
+		after := sessions(t, boss)
+		for _, pid := range before {
+			if !slices.Contains(after, pid) {
+				t.Errorf("sessions %v, and then %v", before, after)
+			}
+		}
+	}
+}
+
+// hostOf returns the host and the port of a URL.
+func hostOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}
+
+// as returns the URL for another user.
+func as(user, address string) string { return strings.Replace(address, "tester@", user+"@", 1) }
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not come to that")
+		}
+	}
+}
