@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -23,12 +22,8 @@ func TestClock_StepsOfTheWallClockChangeNothing(t *testing.T) { // L15
 		f.wall.Add(step.Microseconds())
 		f.advance(time.Second)
 		other := open(t, dir, f.option()) // a process that starts after the step
-		for _, s := range []*Driver{s, other} {
-			reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "two", TTL: time.Minute})
-			if err != nil || reply.State != driver.Busy {
-				t.Errorf("after a step of %v: state %d, %v; want busy", step, reply.State, err)
-			}
-		}
+		busy(t, s, "k")
+		busy(t, other, "k")
 	}
 	f.advance(time.Minute)
 	grant(t, s, driver.Request{Key: "k", ID: "two"})
@@ -66,13 +61,9 @@ func TestClock_HR_A9_ALeaseOfThisBootIsNotOverUnderAnotherNameOfIt(t *testing.T)
 	inside.elapsed.Store(f.elapsed.Load())
 	inside.wall.Store(f.wall.Load())
 	inside.boot = "of a container"
-	if s, err := Open(dir, inside.option()); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "boot_id") {
-		t.Fatalf("%v, %v; want it refused, with advice", s, err)
-	}
+	refused(t, dir, driver.ErrUnavailable, "boot_id", inside.option())
 	s = open(t, dir, f.option())
-	if reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Minute}); err != nil || reply.State != driver.Busy {
-		t.Errorf("%+v, %v; want busy", reply, err)
-	}
+	busy(t, s, "k")
 	closeStore(t, s)
 	f.reboot("boot-2")
 	grant(t, open(t, dir, f.option()), driver.Request{Key: "k", ID: "other"})
@@ -125,9 +116,7 @@ func TestClock_AnotherMachineInTheDirectoryIsRefused(t *testing.T) {
 	s := open(t, dir, here.option())
 	there.boot = "elsewhere"
 	there.advance(time.Hour)
-	if _, err := Open(dir, there.option()); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "another machine") {
-		t.Errorf("open: %v; want it refused", err)
-	}
+	refused(t, dir, driver.ErrUnavailable, "another machine", there.option())
 	grant(t, s, driver.Request{Key: "k", ID: "id"})
 }
 
@@ -135,21 +124,15 @@ func TestClock_DamagedEpochIsReported(t *testing.T) {
 	dir := t.TempDir()
 	closeStore(t, open(t, dir))
 	for _, text := range []string{"", "{", `{"leasehold":2}`} {
-		if err := os.WriteFile(dir+"/epoch", []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Open(dir); !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), dir) {
-			t.Errorf("%q: %v; want a mismatch that names the file", text, err)
-		}
+		noError(t, os.WriteFile(dir+"/epoch", []byte(text), 0o600))
+		refused(t, dir, driver.ErrMismatch, dir)
 	}
 }
 
 func TestClock_RemovedEpochIsWrittenAgain(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	s := open(t, dir, f.option())
-	if err := os.Remove(dir + "/epoch"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(dir+"/epoch"))
 	f.advance(time.Hour)
 	grant(t, s, driver.Request{Key: "k", ID: "id"})
 	other := open(t, dir, f.option())
@@ -163,15 +146,9 @@ func TestClock_AFullDiskLosesNoLease(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	s := open(t, dir, f.option())
 	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
-	if err := os.MkdirAll(filepath.Join(dir, "epoch.draft", "full"), 0o700); err != nil { // so that no epoch can be written
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(filepath.Join(dir, "epoch.draft", "full"), 0o700)) // so that no epoch can be written
 	f.advance(2 * time.Duration(margin) * time.Microsecond)
-	s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "one", TTL: time.Hour}}, func(_ int, reply driver.Reply, err error) {
-		if err != nil || reply.State != driver.Granted {
-			t.Errorf("renewal: state %d, %v", reply.State, err)
-		}
-	})
+	renew(t, s, "k", "one")
 	release(t, s, "k", "one")
 	if _, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "two", TTL: time.Hour}); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("a token that is not reserved: %v", err)
@@ -185,16 +162,16 @@ func TestClock_AReservationOfAnotherHoldsUpNoRenewal(t *testing.T) {
 	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
 	f.advance(2 * time.Duration(margin) * time.Microsecond)
 	grant(t, other, driver.Request{Key: "another", ID: "two"})
-	lock := other.tree.newFlock(filepath.Join("locks", "epoch"))
-	if ok, err := lock.TryLock(); err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	defer lock.Close()
-	s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "one", TTL: time.Hour}}, func(_ int, reply driver.Reply, err error) {
-		if err != nil || reply.State != driver.Granted {
-			t.Errorf("state %d, %v", reply.State, err)
-		}
-	})
+	lockEpoch(t, other)
+	renew(t, s, "k", "one")
+}
+
+// lockEpoch locks the epoch as another process does, until the test ends.
+func lockEpoch(t *testing.T, s *Driver) {
+	t.Helper()
+	lock := s.tree.newFlock(filepath.Join("locks", "epoch"))
+	noError(t, lock.Lock()) // a reservation may not have unlocked it yet
+	t.Cleanup(func() { _ = lock.Close() })
 }
 
 // A call that needs a new token holds the lock of its shard while it waits for a reservation.
@@ -204,11 +181,7 @@ func TestClock_AReservationOfAnotherHoldsUpNoRenewalOfAShardThatManyWant(t *test
 	s := open(t, dir, f.option(), WithTimeout(3*time.Second))
 	grant(t, s, driver.Request{Key: "k", ID: "one", TTL: time.Hour})
 	f.advance(2 * time.Duration(margin) * time.Microsecond)
-	lock := s.tree.newFlock(filepath.Join("locks", "epoch"))
-	if ok, err := lock.TryLock(); err != nil || !ok {
-		t.Fatal(ok, err)
-	}
-	defer lock.Close()
+	lockEpoch(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -235,11 +208,7 @@ func TestClock_AReservationOfAnotherHoldsUpNoRenewalOfAShardThatManyWant(t *test
 	}
 	<-asked
 	for range 3 {
-		s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "one", TTL: time.Hour}}, func(_ int, reply driver.Reply, err error) {
-			if err != nil || reply.State != driver.Granted {
-				t.Errorf("renewal: state %d, %v", reply.State, err)
-			}
-		})
+		renew(t, s, "k", "one")
 	}
 }
 
@@ -251,16 +220,8 @@ func TestClock_TokensAreReservedBeforeTheyRunOut(t *testing.T) {
 	f.advance(time.Duration(margin) * time.Microsecond * 2 / 3)
 	before := s.clock.reserved.Load()
 	grant(t, s, driver.Request{Key: "another", ID: "two", TTL: time.Hour})
-	for end := time.Now().Add(30 * time.Second); s.clock.reserved.Load() == before; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no tokens were reserved")
-		}
-	}
-	lock := s.tree.newFlock(filepath.Join("locks", "epoch"))
-	if err := lock.Lock(); err != nil { // the reservation may not have unlocked it yet
-		t.Fatal(err)
-	}
-	defer lock.Close()
+	eventually(t, "tokens are reserved", func() bool { return s.clock.reserved.Load() != before })
+	lockEpoch(t, s)
 	f.advance(time.Duration(margin) * time.Microsecond * 2 / 3)
 	grant(t, s, driver.Request{Key: "third", ID: "three", TTL: time.Hour})
 }
@@ -271,22 +232,14 @@ func TestClock_TokensRiseOverARebootAlthoughTheDirectoryWasEmptied(t *testing.T)
 	a, b := open(t, dir, f.option()), open(t, dir, f.option())
 	grant(t, a, driver.Request{Key: "raised", ID: "one", MinToken: f.wall.Load() + (20 * time.Hour).Microseconds()})
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, e := range entries {
 		removeAll(t, filepath.Join(dir, e.Name()))
 	}
-	// Calls under way on the old files may delay calls on the new ones.
-	for end := time.Now().Add(30 * time.Second); ; {
+	eventually(t, "calls on the old files delay no call on the new ones", func() bool {
 		reply, err := b.Acquire(t.Context(), driver.Request{Key: "x", ID: "one", TTL: time.Minute})
-		if err == nil && reply.State == driver.Granted {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal(reply, err)
-		}
-	}
+		return err == nil && reply.State == driver.Granted
+	})
 	f.advance(time.Hour)
 	first := grant(t, a, driver.Request{Key: "k", ID: "one"}).Token
 	closeStore(t, a)
@@ -315,32 +268,22 @@ func TestClock_OfADirectoryThatAnotherMadeAgainIsOneForAll(t *testing.T) {
 			t.Error(err)
 		}
 		grant(t, s, driver.Request{Key: "ours", ID: "one"})
-		for key, asker := range map[string]*Driver{"ours": other, "theirs": s} {
-			reply, err := asker.Acquire(t.Context(), driver.Request{Key: key, ID: "three", TTL: time.Minute})
-			if err != nil || reply.State != driver.Busy {
-				t.Errorf("step of %v: %q: state %d, %v; want busy", step, key, reply.State, err)
-			}
-		}
+		busy(t, other, "ours")
+		busy(t, s, "theirs")
 	}
 }
 
 func TestClock_TooFarInTheFutureIsRefused(t *testing.T) {
 	f := newFake()
 	f.wall.Store(maxToken)
-	if _, err := Open(t.TempDir(), f.option()); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("open: %v; want it refused", err)
-	}
+	refused(t, t.TempDir(), driver.ErrUnavailable, "", f.option())
 }
 
 func TestThisMachine_CountsAndIsOneForAllProcesses(t *testing.T) {
 	one, err := thisMachine()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	two, err := thisMachine()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if one.boot == "" || one.boot != two.boot {
 		t.Errorf("boots %q and %q", one.boot, two.boot)
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,25 +45,30 @@ func TestOpen_SharesADirectoryWithAGroupWhateverTheUmask(t *testing.T) {
 
 func TestOpen_RefusesWhatCannotKeepLocks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, nil, 0o600))
 	dirs := map[string]string{"a file": file, "below a file": filepath.Join(file, "dir")}
 	if runtime.GOOS == "linux" {
 		dirs["no place for files"] = "/proc/leasehold"
 	}
 	if os.Getuid() > 0 {
 		locked := t.TempDir()
-		if err := os.Chmod(locked, 0o500); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Chmod(locked, 0o500))
 		dirs["not writable"] = locked
 	}
 	for name, dir := range dirs {
-		_, err := Open(dir)
-		if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "give a directory") {
-			t.Errorf("%s: %v; want it refused, with advice", name, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			refused(t, dir, driver.ErrUnavailable, dir)
+			refused(t, dir, driver.ErrUnavailable, "give a directory")
+		})
+	}
+}
+
+// TestUnusable_HR_F7_ADirectoryWithoutRoomIsNotOneWithoutRights: inodes may run out
+// while there is space.
+func TestUnusable_HR_F7_ADirectoryWithoutRoomIsNotOneWithoutRights(t *testing.T) {
+	err := unusable("/d", &fs.PathError{Op: "mkdir", Path: "/d/rooms", Err: syscall.ENOSPC})
+	if text := err.Error(); !strings.Contains(text, "no room for more files") || strings.Contains(text, "this user") {
+		t.Error(text)
 	}
 }
 
@@ -71,21 +77,15 @@ func TestOpen_RefusesOptionsOutOfBounds(t *testing.T) {
 		"mode": WithMode(0o077), "special mode": WithMode(fs.ModeSetuid | 0o700), "short": WithTimeout(time.Millisecond),
 		"long": WithTimeout(time.Hour), "prefix": WithPrefix("\xff"), "long prefix": WithPrefix(strings.Repeat("x", 513)),
 	} {
-		if _, err := Open(t.TempDir(), option); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("%s: %v; want it refused", name, err)
-		}
+		t.Run(name, func(t *testing.T) { refused(t, t.TempDir(), driver.ErrInvalid, "", option) })
 	}
-	if _, err := Open(""); !errors.Is(err, driver.ErrInvalid) {
-		t.Errorf("no directory: %v; want it refused", err)
-	}
+	refused(t, "", driver.ErrInvalid, "")
 }
 
 func TestOpen_TakesAURL(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open("file://"+filepath.ToSlash(dir)+"/with%20space?prefix=other:&timeout=3s&mode=0750", WithPrefix("app:"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer closeStore(t, s)
 	if s.tree.dir != filepath.Join(dir, "with space") || s.config.prefix != "app:" || s.config.timeout != 3*time.Second || s.config.mode != 0o750 {
 		t.Errorf("%s: %+v", s.tree.dir, s.config)
@@ -94,9 +94,7 @@ func TestOpen_TakesAURL(t *testing.T) {
 		"redis://localhost", "file:", "file://", "file://host/path", "file:///x#y", "file:///x?unknown=1", "file:///x?timeout=3",
 		"file:///x?mode=abc", "file:///x?mode=9", "file:///x?prefix=a&prefix=b", "file://%zz", "file:///x?prefix=%zz", "file:%zz",
 	} {
-		if s, err := Open(bad); !errors.Is(err, driver.ErrInvalid) {
-			t.Errorf("%s: %v, %v; want it refused", bad, s, err)
-		}
+		refused(t, bad, driver.ErrInvalid, "")
 	}
 	if dir, _, err := parseURL("file:some/dir"); err != nil || dir != filepath.FromSlash("some/dir") {
 		t.Errorf("a relative path: %q, %v", dir, err)
@@ -118,15 +116,12 @@ func TestPrefix_KeepsStoresOfOneDirectoryApart(t *testing.T) {
 	hints := make(chan driver.Hint, 10)
 	for _, s := range []*Driver{one, all} {
 		sub, err := s.Watch(func(h driver.Hint) { hints <- h })
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer sub.Close()
 	}
 	for _, s := range []*Driver{two, one} { // a break by two reaches only the store without a prefix
-		if _, err := s.Break(t.Context(), "k", "id", "why"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Break(t.Context(), "k", "id", "why")
+		noError(t, err)
 	}
 	heard := make(map[string]int)
 	for range 3 {
@@ -152,12 +147,8 @@ func TestForeignFiles_AreLeftAlone(t *testing.T) {
 	}
 	for _, name := range foreign {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, []byte("mine"), 0o600))
 	}
 	grant(t, s, driver.Request{Key: "k", ID: "id"})
 	release(t, s, "k", "id")
@@ -186,9 +177,7 @@ func TestClose_EndsWaitsForALockAndLaterCalls(t *testing.T) {
 	dir := t.TempDir()
 	s, other := open(t, dir, WithTimeout(time.Minute)), open(t, dir)
 	sh := other.shardOf(fileName("k"))
-	if err := sh.lock.lock(t.Context(), time.Second); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, sh.lock.lock(t.Context(), time.Second))
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.Acquire(context.Background(), driver.Request{Key: "k", ID: "id", TTL: time.Minute})

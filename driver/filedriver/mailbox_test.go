@@ -128,9 +128,7 @@ func TestMailbox_OfAStoppedReaderStopsGrowing(t *testing.T) {
 	dir := t.TempDir()
 	s, other := open(t, dir, looking), open(t, dir)
 	m, err := s.newMailbox() // it has no reader
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = m.close() })
 	long := strings.Repeat("x", 10_000)
 	for range 200 {
@@ -148,9 +146,7 @@ func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
 	for _, address := range []string{"", ".", "../../epoch", "../epoch.1", id, id + ".", id + ".99", "0123456789abcdef.1", "0123456789ABCDEF.1"} {
 		s.deliver([]room.Wake{wake(address, "x")})
 	}
-	if err := os.WriteFile(s.tree.path("wake", id), []byte("nonsense\n{}\n{\"to\":\"99\"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(s.tree.path("wake", id), []byte("nonsense\n{}\n{\"to\":\"99\"}\n"), 0o600))
 	s.deliver([]room.Wake{wake(sub.Address(), "real")})
 	eventually(t, "the real hint arrives", func() bool { return h.count(func(hint driver.Hint) bool { return hint.ID == "real" }) == 1 })
 	if n := h.count(func(hint driver.Hint) bool { return hint.ID == "x" }); n > 0 {
@@ -161,9 +157,7 @@ func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
 func TestMailbox_RemovedByOthersLeavesPolling(t *testing.T) {
 	s := open(t, t.TempDir(), looking)
 	_, sub := watch(t, s)
-	if err := os.Remove(s.tree.path(s.mail.name())); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(s.tree.path(s.mail.name())))
 	eventually(t, "the address is withdrawn", func() bool { return sub.Address() == "" })
 }
 
@@ -172,9 +166,7 @@ func TestSubscription_CloseWaitsForACallUnderWay(t *testing.T) {
 	s, other := open(t, dir), open(t, dir)
 	entered, leave := make(chan bool), make(chan bool)
 	sub, err := s.Watch(func(driver.Hint) { entered <- true; <-leave })
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	other.deliver([]room.Wake{wake(sub.Address(), "1")})
 	<-entered
 	closed := make(chan bool)

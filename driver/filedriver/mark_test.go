@@ -14,7 +14,7 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 	machine := newFake()
 	dir := filepath.Join(t.TempDir(), "dir")
 	s := open(t, dir, machine.option())
-	refused := func(s *Driver, why string) {
+	forgotten := func(s *Driver, why string) {
 		t.Helper()
 		_, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Minute, Guard: true})
 		if !errors.Is(err, driver.ErrAmnesia) {
@@ -29,9 +29,7 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 	}
 	mark := func(s *Driver, quarantine time.Duration) {
 		t.Helper()
-		if err := s.Mark(t.Context(), driver.Mark{Quarantine: quarantine}, ""); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.Mark(t.Context(), driver.Mark{Quarantine: quarantine}, ""))
 	}
 	serves := func(s *Driver) {
 		t.Helper()
@@ -40,16 +38,16 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 	}
 
 	wantMark(s, 0, false)
-	refused(s, "without a mark")
+	forgotten(s, "without a mark")
 	mark(s, time.Minute)
-	refused(s, "in quarantine")
+	forgotten(s, "in quarantine")
 	mark(s, 0) // has no effect
 	wantMark(s, time.Minute, true)
 	machine.advance(time.Minute)
 	serves(s)
 
 	removeAll(t, dir)
-	refused(s, "the directory is gone")
+	forgotten(s, "the directory is gone")
 	wantMark(s, 0, false)
 	mark(s, 0)
 	serves(s)
@@ -57,7 +55,7 @@ func TestGuard_TheMarkIsLostWithTheLocks(t *testing.T) {
 	closeStore(t, s)
 	machine.reboot("boot-2")
 	again := open(t, dir, machine.option())
-	refused(again, "the machine was restarted")
+	forgotten(again, "the machine was restarted")
 	wantMark(again, 0, false)
 }
 

@@ -63,9 +63,7 @@ func TestStoppedProcess_InTheCriticalSectionHoldsUpNobodyForEver(t *testing.T) {
 		t.Errorf("renewals: %v; want only the stuck one to fail", answered)
 	}
 
-	if err := p.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.Process.Signal(syscall.SIGCONT))
 	p.expect(t, "outside")
 	release(t, s, stuck, "id")
 }
@@ -113,9 +111,7 @@ func TestWakeUp_ReachesAnotherProcess(t *testing.T) {
 	if left := files(t, s.tree.path("wake")); len(left) != 2 {
 		t.Errorf("mailboxes: %v; want one and its sign of life", left)
 	}
-	if err := p.stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.stdin.Close())
 	p.expect(t, "closed")
 	if left := files(t, s.tree.path("wake")); len(left) > 0 {
 		t.Errorf("after close: %v", left)

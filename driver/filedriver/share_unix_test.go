@@ -52,9 +52,7 @@ func TestMode_HR_F1_TwoUsersOfAGroupShareADirectoryUnderEveryUmask(t *testing.T)
 	dir := filepath.Join(top, "missing", "locks") // Open makes both parents
 	program := filepath.Join(top, "program")
 	text, err := os.ReadFile(os.Args[0])
-	if err := errors.Join(err, os.WriteFile(program, text, 0o755), os.Chmod(program, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(err, os.WriteFile(program, text, 0o755), os.Chmod(program, 0o755)))
 	for uid := uint32(23001); uid < 23003; uid++ {
 		for range 2 {
 			startAs(t, program, uid, group, "share", dir, fmt.Sprint("user", uid)).expect(t, "done")
@@ -103,9 +101,7 @@ func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 				}
 			}()
 			<-started
-			if err := makes(name); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, makes(name))
 			if mode := <-seen; mode != want {
 				t.Fatalf("%s: seen with the mode %v in round %d, want %v at once", what, mode, i, want)
 			}
@@ -123,26 +119,18 @@ func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 func shared(t *testing.T, group int) string {
 	t.Helper()
 	top, err := os.MkdirTemp("", "leasehold-share-*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(top) })
 	if os.Getuid() == 0 {
-		if err := os.Chown(top, 0, group); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Chown(top, 0, group))
 	}
-	if err := os.Chmod(top, 0o770|fs.ModeSetgid); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Chmod(top, 0o770|fs.ModeSetgid))
 	return top
 }
 
 func TestLinks_HR_F2_NothingIsWrittenThroughALink(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "victim")
-	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(victim, []byte("precious"), 0o600))
 	f := newFake()
 	dir := filepath.Join(t.TempDir(), "dir")
 	closeStore(t, open(t, dir, f.option()))
@@ -151,18 +139,12 @@ func TestLinks_HR_F2_NothingIsWrittenThroughALink(t *testing.T) {
 	room := filepath.Join("rooms", s.bootDir())
 	for i := range shards {
 		name := fmt.Sprintf("%02x", i)
-		if err := os.MkdirAll(filepath.Join(dir, room, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Join(dir, room, name), 0o700))
 		for _, link := range []string{draft, fileName("read")} {
-			if err := os.Symlink(victim, filepath.Join(dir, room, name, link)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.Symlink(victim, filepath.Join(dir, room, name, link)))
 		}
 	}
-	if err := os.Symlink(victim, filepath.Join(dir, "epoch.draft")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink(victim, filepath.Join(dir, "epoch.draft")))
 	s = open(t, dir, f.option())
 	grant(t, s, driver.Request{Key: "written", ID: "id"})
 	if reply, err := s.Acquire(t.Context(), driver.Request{Key: "read", ID: "id", TTL: time.Minute}); !errors.Is(err, driver.ErrMismatch) {
@@ -175,9 +157,7 @@ func TestLinks_HR_F2_NothingIsWrittenThroughALink(t *testing.T) {
 	for _, lock := range []string{"alive", "locks/00", "locks/epoch", "locks/probe"} {
 		missing := victim + filepath.Base(lock)
 		_ = os.Remove(filepath.Join(dir, lock))
-		if err := os.Symlink(missing, filepath.Join(dir, lock)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Symlink(missing, filepath.Join(dir, lock)))
 		if s, err := Open(dir, f.option()); err == nil {
 			for i := range 200 {
 				_, _ = s.Acquire(t.Context(), driver.Request{Key: fmt.Sprint(i), ID: "id", TTL: time.Minute})
@@ -187,9 +167,7 @@ func TestLinks_HR_F2_NothingIsWrittenThroughALink(t *testing.T) {
 		if _, err := os.Lstat(missing); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: a file was made where the link leads to (%v)", lock, err)
 		}
-		if err := os.Remove(filepath.Join(dir, lock)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Remove(filepath.Join(dir, lock)))
 	}
 }
 
@@ -201,14 +179,12 @@ func TestLinks_HR_F2_NoDirectoryOfTheStoreIsALinkOutOfIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, other := filepath.Join(t.TempDir(), "dir"), filepath.Join(t.TempDir(), "other")
 			theirs := open(t, other, shared)
-			for i := range 200 {
-				grant(t, theirs, driver.Request{Key: fmt.Sprint(i), ID: "id"})
-			}
-			before := files(t, other)
 			s := open(t, dir, shared, looking)
 			for i := range 200 {
+				grant(t, theirs, driver.Request{Key: fmt.Sprint(i), ID: "id"})
 				grant(t, s, driver.Request{Key: fmt.Sprint("before", i), ID: "id"})
 			}
+			before := files(t, other)
 			switch name {
 			case "boot":
 				name = filepath.Join("rooms", s.bootDir())
@@ -216,9 +192,7 @@ func TestLinks_HR_F2_NoDirectoryOfTheStoreIsALinkOutOfIt(t *testing.T) {
 				name = filepath.Join("rooms", s.bootDir(), "00")
 			}
 			link := filepath.Join(dir, name)
-			if err := errors.Join(os.Rename(link, link+".old"), os.Symlink(filepath.Join(other, name), link)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, errors.Join(os.Rename(link, link+".old"), os.Symlink(filepath.Join(other, name), link)))
 			for i := range 200 {
 				_, _ = s.Acquire(t.Context(), driver.Request{Key: fmt.Sprint("after", i), ID: "id", TTL: time.Minute})
 				_, _ = s.Release(t.Context(), driver.Ref{Key: fmt.Sprint(i), ID: "id"})
@@ -244,13 +218,8 @@ func TestLinks_HR_F2_NoDirectoryOfTheStoreIsALinkOutOfIt(t *testing.T) {
 
 func TestOpen_HR_F2_TakesNoDirectoryThatHoldsOtherThings(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "letter.txt"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Open(dir)
-	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "letter.txt") {
-		t.Errorf("%v; want it refused, with the name of the file in it", err)
-	}
+	noError(t, os.WriteFile(filepath.Join(dir, "letter.txt"), nil, 0o600))
+	refused(t, dir, driver.ErrUnavailable, "letter.txt")
 	if left := files(t, dir); len(left) != 1 {
 		t.Errorf("it was changed: %v", left)
 	}
@@ -258,9 +227,7 @@ func TestOpen_HR_F2_TakesNoDirectoryThatHoldsOtherThings(t *testing.T) {
 
 func TestOpen_HR_F2_TakesNoDirectoryOfSomebodyElseUnlessItIsShared(t *testing.T) {
 	info, err := os.Lstat(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	stat := *info.Sys().(*syscall.Stat_t)
 	if _, foreign := foreignOwner(owned{info, &stat}); foreign {
 		t.Error("a directory of this user is taken for foreign")
@@ -273,12 +240,9 @@ func TestOpen_HR_F2_TakesNoDirectoryOfSomebodyElseUnlessItIsShared(t *testing.T)
 		return // only root may give a directory away
 	}
 	dir := t.TempDir()
-	if err := os.Chown(dir, 23001, -1); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(dir); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "23001") || !strings.Contains(err.Error(), "mode=0770") {
-		t.Errorf("%v; want it refused, with advice", err)
-	}
+	noError(t, os.Chown(dir, 23001, -1))
+	refused(t, dir, driver.ErrUnavailable, "23001")
+	refused(t, dir, driver.ErrUnavailable, "mode=0770")
 	closeStore(t, open(t, dir, WithMode(0o770)))
 }
 
@@ -294,13 +258,6 @@ func TestLinks_HR_F2_EpochThatIsALinkIsNotRead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	closeStore(t, open(t, dir))
 	elsewhere := filepath.Join(t.TempDir(), "epoch")
-	if err := errors.Join(os.Rename(filepath.Join(dir, "epoch"), elsewhere), os.Symlink(elsewhere, filepath.Join(dir, "epoch"))); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := Open(dir); !errors.Is(err, driver.ErrUnavailable) {
-		if err == nil {
-			closeStore(t, s)
-		}
-		t.Errorf("a directory whose epoch is a link is opened: %v", err)
-	}
+	noError(t, errors.Join(os.Rename(filepath.Join(dir, "epoch"), elsewhere), os.Symlink(elsewhere, filepath.Join(dir, "epoch"))))
+	refused(t, dir, driver.ErrUnavailable, "")
 }

@@ -26,17 +26,13 @@ func TestRecord_HalfWrittenByAKilledWriterIsTheOneBefore(t *testing.T) {
 	s := open(t, t.TempDir())
 	grant(t, s, driver.Request{Key: "k", ID: "holder"})
 	whole, err := os.ReadFile(recordPath(s, "k"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	// A record that does not end in 0 is being written over the second slot.
 	next := formatSlot(2, encode("k", &room.Record{Spent: room.Spent{1: 1}}))
 	for n := range len(next) - 1 {
 		torn := bytes.Clone(whole)
 		copy(torn[len(torn)/2:], next[:n])
-		if err := os.WriteFile(recordPath(s, "k"), torn, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(recordPath(s, "k"), torn, 0o600))
 		snap, err := s.Inspect(t.Context(), "k")
 		if n > 0 && n < headerSize {
 			// No kernel cuts a write there: it is damage.
@@ -57,18 +53,16 @@ func TestRecord_GrowsAndShrinksInPlace(t *testing.T) {
 	label := map[string]string{"x": strings.Repeat("y", 1000)}
 	for i := range 40 {
 		req := driver.Request{Key: "k", ID: "w" + strconv.Itoa(i), TTL: time.Minute, TicketTTL: time.Minute, Labels: label}
-		if _, err := s.Acquire(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Acquire(t.Context(), req)
+		noError(t, err)
 	}
 	snap, err := s.Inspect(t.Context(), "k")
 	if err != nil || len(snap.Waiters) != 40 {
 		t.Fatalf("%d waiters, %v; want 40", len(snap.Waiters), err)
 	}
 	for _, w := range snap.Waiters {
-		if _, err := s.Release(t.Context(), driver.Ref{Key: "k", ID: w.ID}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Release(t.Context(), driver.Ref{Key: "k", ID: w.ID})
+		noError(t, err)
 	}
 	release(t, s, "k", "holder")
 }
@@ -89,12 +83,8 @@ func TestRecord_DamagedIsReportedAndLeftUntouched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, t.TempDir())
 			path := recordPath(s, "k")
-			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := spoil(path); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+			noError(t, spoil(path))
 			before, _ := os.ReadFile(path)
 			_, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "id", TTL: time.Minute})
 			if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), path) {
@@ -142,9 +132,7 @@ func FuzzSlots(f *testing.F) {
 			copy(raw, first)
 			copy(raw[size:], second)
 		}
-		if err := os.WriteFile(path, raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, raw, 0o600))
 		if _, err := s.Inspect(context.Background(), "k"); err != nil && !errors.Is(err, driver.ErrMismatch) {
 			t.Error(err)
 		}

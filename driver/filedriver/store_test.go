@@ -2,6 +2,8 @@ package filedriver
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,6 +75,26 @@ func closeStore(t *testing.T, s *Driver) {
 	}
 }
 
+// refused fails the test unless Open refuses the directory with this error, and with advice that
+// contains a text.
+func refused(t *testing.T, dir string, want error, advice string, options ...Option) {
+	t.Helper()
+	s, err := Open(dir, options...)
+	if err == nil {
+		closeStore(t, s)
+	}
+	if !errors.Is(err, want) || !strings.Contains(fmt.Sprint(err), advice) {
+		t.Errorf("open %q: %v; want it refused, with %q", dir, err, advice)
+	}
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // grant acquires and fails the test if that is refused.
 func grant(t *testing.T, s *Driver, req driver.Request) driver.Reply {
 	t.Helper()
@@ -84,6 +106,23 @@ func grant(t *testing.T, s *Driver, req driver.Request) driver.Reply {
 		t.Fatalf("acquire %q as %q: state %d, %v; want a grant", req.Key, req.ID, reply.State, err)
 	}
 	return reply
+}
+
+// busy fails the test unless the key has a holder.
+func busy(t *testing.T, s *Driver, key string) {
+	t.Helper()
+	if reply, err := s.Acquire(context.Background(), driver.Request{Key: key, ID: "other", TTL: time.Minute}); err != nil || reply.State != driver.Busy {
+		t.Errorf("acquire %q: state %d, %v; want busy", key, reply.State, err)
+	}
+}
+
+func renew(t *testing.T, s *Driver, key, id string) {
+	t.Helper()
+	s.Renew(t.Context(), []driver.Ref{{Key: key, ID: id, TTL: time.Hour}}, func(_ int, reply driver.Reply, err error) {
+		if err != nil || reply.State != driver.Granted {
+			t.Errorf("renew %q as %q: state %d, %v; want a grant", key, id, reply.State, err)
+		}
+	})
 }
 
 func release(t *testing.T, s *Driver, key, id string) {

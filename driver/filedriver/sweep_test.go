@@ -65,9 +65,7 @@ func TestIdle_FileGoesAlthoughItsShardWasTaken(t *testing.T) {
 	grant(t, s, driver.Request{Key: "k", ID: "id"})
 	sh := s.shardOf(fileName("k"))
 	release(t, s, "k", "id")
-	if err := sh.lock.lock(t.Context(), time.Second); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, sh.lock.lock(t.Context(), time.Second))
 	// The first sweep of a new store finds the shard locked, too.
 	s.removeIdleFiles()
 	sh.lock.unlock()

@@ -147,9 +147,7 @@ func TestIds_AFileThatIsNoTableIsLeftAlone(t *testing.T) {
 	spend(t, s, "k", "a", time.Minute)
 	path := strings.TrimSuffix(recordPath(s, "k"), suffix) + idsSuffix
 	for _, content := range []string{"", "something", strings.Repeat("x", 3*pageSize)} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, []byte(content), 0o600))
 		_, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: time.Minute, SingleUseID: true})
 		if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), filepath.Base(path)) {
 			t.Errorf("%.20q: %v", content, err)
