@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
@@ -27,108 +28,43 @@ func init() { helpers["crowd"] = crowd }
 
 const crowdTTL = 300 * time.Millisecond
 
-// contender takes the key "k" again and again and logs from when to when it had the lease, by
-// the machine's own clock.
-type contender struct {
-	store *Driver
-	log   *os.File
-	hints chan driver.Hint
-	stop  *atomic.Bool
-
-	address string
-	id      atomic.Pointer[string]
-	sent    time.Duration // before the request that was granted
-}
-
 // crowd is a process of several contenders.
 func crowd(args []string) {
 	// All contenders may want the file lock at once. On a busy machine they have it
 	// in turn, but the last of them not within the two seconds of the default.
 	s := must(Open(args[0], WithTimeout(30*time.Second)))
+	client := must(leasehold.New(s))
 	log := must(os.OpenFile(args[1], os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600))
-	n := must(strconv.Atoi(args[2]))
 	var stop atomic.Bool
-	contenders := make([]*contender, n)
-	sub := must(s.Watch(func(h driver.Hint) {
-		for _, c := range contenders {
-			if id := c.id.Load(); h.ID != "" && (id == nil || *id != h.ID) {
-				continue
-			}
-			select {
-			case c.hints <- h:
-			default: // it asks in time anyway
-			}
-		}
-	}))
 	var all sync.WaitGroup
-	for i := range contenders {
-		contenders[i] = &contender{store: s, log: log, address: sub.Address(), hints: make(chan driver.Hint, 64), stop: &stop}
-	}
-	for _, c := range contenders {
-		all.Go(c.run)
+	for range must(strconv.Atoi(args[2])) {
+		all.Go(func() {
+			for !stop.Load() {
+				contend(client, log, s.machine.elapsed)
+			}
+		})
 	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	stop.Store(true)
 	all.Wait()
-	must(0, s.Close())
+	must(0, client.Close())
 }
 
-func (c *contender) run() {
-	for i := 0; !c.stop.Load(); i++ {
-		id := fmt.Sprint(os.Getpid(), "-", rand.Uint64())
-		c.id.Store(&id)
-		token, ok := c.enter(id)
-		if !ok {
-			continue
-		}
-		start := c.store.machine.elapsed()
-		deadline := c.sent + crowdTTL - 2*time.Millisecond
-		must(fmt.Fprintf(c.log, "enter %s %d %d %d\n", id, token, start, deadline))
-		work := rand.N(2 * time.Millisecond)
-		if rand.IntN(20) == 0 {
-			work *= 50
-		}
-		time.Sleep(work)
-		must(fmt.Fprintf(c.log, "leave %s 0 %d 0\n", id, c.store.machine.elapsed()))
-		must(c.store.Release(context.Background(), driver.Ref{Key: "k", ID: id}))
+// contend takes the key "k" and logs from when to when it has the lease, by the machine's own
+// clock.
+func contend(client *leasehold.Client, log *os.File, elapsed func() time.Duration) {
+	lease := must(client.Mutex("k", leasehold.WithTTL(crowdTTL), leasehold.WithoutRenewal()).Lock(context.Background()))
+	start := elapsed()
+	id := fmt.Sprint(os.Getpid(), "-", lease.ID())
+	must(fmt.Fprintf(log, "enter %s %d %d %d\n", id, lease.Token(), start, start+lease.Remaining()))
+	work := rand.N(2 * time.Millisecond)
+	if rand.IntN(20) == 0 {
+		work *= 50
 	}
-}
-
-// enter waits in the queue until it holds the key, or its ticket is gone.
-func (c *contender) enter(id string) (token int64, ok bool) {
-	c.sent = c.store.machine.elapsed()
-	reply := must(c.store.Acquire(context.Background(), driver.Request{
-		Key: "k", ID: id, TTL: crowdTTL, TicketTTL: 5 * time.Second, ConfirmWindow: 200 * time.Millisecond, HintAddress: c.address,
-	}))
-	for reply.State == driver.Queued {
-		pause := 2 * time.Second
-		if reply.Position == 1 && reply.RetryAfter > 0 {
-			pause = min(pause, reply.RetryAfter)
-		}
-		c.listen(id, pause)
-		c.sent = c.store.machine.elapsed()
-		c.store.Renew(context.Background(), []driver.Ref{{
-			Key: "k", ID: id, TTL: crowdTTL, TicketTTL: 5 * time.Second, HintAddress: c.address,
-		}}, func(_ int, r driver.Reply, err error) { reply = must(r, err) })
-	}
-	return reply.Token, reply.State == driver.Granted
-}
-
-// listen returns when a hint for this ticket asks to, or after pause.
-func (c *contender) listen(id string, pause time.Duration) {
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			return
-		case h := <-c.hints:
-			if h.ID == id && h.Kind == driver.HintAsk {
-				timer.Reset(min(h.RetryAfter, pause))
-			} else if h.ID == id || h.Kind == driver.HintResync {
-				return
-			}
-		}
+	time.Sleep(work)
+	must(fmt.Fprintf(log, "leave %s 0 %d 0\n", id, elapsed()))
+	if err := lease.Release(); err != nil && !errors.Is(err, leasehold.ErrLost) {
+		must(0, err)
 	}
 }
 
