@@ -23,9 +23,7 @@ func forEachKind(t *testing.T, f func(t *testing.T, kind string, r *rows, anothe
 			synctest.Test(t, func(t *testing.T) {
 				r := newRows()
 				another := func() *roomdriver.Driver { return open(t, kind.table(r), kind.options...) }
-				if err := another().Mark(t.Context(), driver.Mark{Name: "m"}, ""); err != nil {
-					t.Fatal(err)
-				}
+				mark(t, another(), driver.Mark{Name: "m"})
 				r.after = access
 				f(t, kind.name, r, another)
 			})
@@ -82,9 +80,7 @@ func TestGuard_FirstRequestCostsThreeUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()
 		x, y := open(t, r, roomdriver.WithMemory(0)), open(t, r)
-		if err := x.Mark(t.Context(), driver.Mark{Name: "m"}, ""); err != nil {
-			t.Fatal(err)
-		}
+		mark(t, x, driver.Mark{Name: "m"})
 		r.after, r.event = 2, func() {
 			ctx, cancel := context.WithCancel(t.Context())
 			r.after, r.event = 1, cancel

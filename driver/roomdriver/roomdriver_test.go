@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -38,6 +37,13 @@ func request(id string) driver.Request {
 	return driver.Request{Key: "k", ID: id, TTL: time.Minute, ConfirmWindow: time.Second}
 }
 
+// shared asks for the key "k" as a reader.
+func shared(id string) driver.Request {
+	req := request(id)
+	req.Mode = driver.Shared
+	return req
+}
+
 func acquire(t *testing.T, d driver.Driver, req driver.Request, want driver.State) driver.Reply {
 	t.Helper()
 	reply, err := d.Acquire(t.Context(), req)
@@ -52,6 +58,23 @@ func release(t *testing.T, d driver.Driver, ref driver.Ref, want driver.State) {
 	if reply, err := d.Release(t.Context(), ref); err != nil || reply.State != want {
 		t.Fatalf("release %s: %+v, %v", ref.ID, reply, err)
 	}
+}
+
+// mark sets the mark of a store.
+func mark(t *testing.T, d *roomdriver.Driver, m driver.Mark) {
+	t.Helper()
+	if err := d.Mark(t.Context(), m, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func watch(t *testing.T, d *roomdriver.Driver, f func(driver.Hint)) driver.Subscription {
+	t.Helper()
+	sub, err := d.Watch(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sub
 }
 
 func TestAcquire_AnUnknownOutcomeIsPassedOnAndFoundAgain(t *testing.T) {
@@ -78,10 +101,7 @@ func TestRelease_HintsAreSentOnlyWhenItIsCertainlySaved(t *testing.T) {
 		rows := newRows()
 		d := open(t, rows)
 		var heard atomic.Int64
-		sub, err := d.Watch(func(driver.Hint) { heard.Add(1) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := watch(t, d, func(driver.Hint) { heard.Add(1) })
 		acquire(t, d, request("holder"), driver.Granted)
 		waiter := request("waiter")
 		waiter.TicketTTL, waiter.HintAddress = time.Minute, sub.Address()
@@ -198,9 +218,7 @@ func TestSweep_NamesUsedOnceLeaveNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rows := newRows()
 				d := open(t, table(rows), roomdriver.WithSweep(time.Minute))
-				if err := d.Mark(t.Context(), driver.Mark{}, ""); err != nil {
-					t.Fatal(err)
-				}
+				mark(t, d, driver.Mark{})
 				last := make(map[string]int64)
 				for i := range 600 {
 					req := request("lease")
@@ -277,38 +295,11 @@ func TestGuard_AStoreThatMayHaveForgottenRefuses(t *testing.T) {
 			}
 		}
 		refused("without a mark")
-		if err := d.Mark(t.Context(), driver.Mark{Quarantine: time.Minute}, ""); err != nil {
-			t.Fatal(err)
-		}
+		mark(t, d, driver.Mark{Quarantine: time.Minute})
 		refused("in quarantine")
 		time.Sleep(time.Minute + time.Second)
 		acquire(t, d, guarded, driver.Granted)
 	})
-}
-
-// forgetful is a table that loses all records before its third update.
-type forgetful struct{ *rows }
-
-func (t forgetful) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
-	if t.calls == 2 {
-		clear(t.records)
-	}
-	return t.rows.Update(ctx, key, f)
-}
-
-func TestGuard_DataThatAreLostAfterTheLookAreNoticed(t *testing.T) {
-	rows := newRows()
-	if err := open(t, rows).Mark(t.Context(), driver.Mark{}, ""); err != nil {
-		t.Fatal(err)
-	}
-	rows.calls = 0
-	d := open(t, forgetful{rows})
-	guarded := request("a")
-	guarded.Guard = true
-	if _, err := d.Acquire(t.Context(), guarded); !errors.Is(err, driver.ErrAmnesia) {
-		t.Fatalf("%v, want driver.ErrAmnesia", err)
-	}
-	acquire(t, d, request("b"), driver.Granted)
 }
 
 // lying is a table with an Update that reports success without calling the function.
@@ -349,9 +340,7 @@ func TestBreak_ALongReasonFitsIntoAMessage(t *testing.T) {
 		longest := 0
 		d, other := open(t, rows), open(t, measuring{rows, &longest})
 		var heard atomic.Value
-		if _, err := d.Watch(func(h driver.Hint) { heard.Store(h.Reason) }); err != nil {
-			t.Fatal(err)
-		}
+		watch(t, d, func(h driver.Hint) { heard.Store(h.Reason) })
 		req := request("a")
 		req.Key = strings.Repeat("\"<", 256)
 		acquire(t, d, req, driver.Granted)
@@ -370,9 +359,7 @@ func TestBreak_WhoeverBreaksHearsItOnce(t *testing.T) {
 		d := open(t, newRows())
 		var heard [2]atomic.Int64
 		for i := range heard {
-			if _, err := d.Watch(func(driver.Hint) { heard[i].Add(1) }); err != nil {
-				t.Fatal(err)
-			}
+			watch(t, d, func(driver.Hint) { heard[i].Add(1) })
 		}
 		acquire(t, d, request("a"), driver.Granted)
 		for range 2 { // the second time the lease is gone
@@ -447,11 +434,6 @@ func (t *guarded) Transact(ctx context.Context, items []roomdriver.Item, f func(
 func TestTransact_TellsWhoEntersAndLetsNobodyInWhereItIsShut(t *testing.T) {
 	table := &guarded{ledger: &ledger{rows: newRows()}}
 	d := open(t, table)
-	shared := func(id string) driver.Request {
-		req := request(id)
-		req.Mode = driver.Shared
-		return req
-	}
 	acquire(t, d, shared("a"), driver.Granted)
 	acquire(t, d, shared("a"), driver.Granted) // the same again
 	acquire(t, d, shared("b"), driver.Granted) // joins
@@ -473,33 +455,23 @@ func TestTransact_KeepsAWriterAWriterWhereItIsShut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &guarded{ledger: &ledger{rows: newRows()}}
 		d := open(t, table)
-		shared := func(id string) driver.Request {
-			req := request(id)
-			req.Mode = driver.Shared
-			return req
-		}
 		lower := shared("a")
 		lower.Downgrade = true
 		acquire(t, d, request("a"), driver.Granted)
 		table.shut, table.takes, table.entered = true, time.Second, nil
-		var wg sync.WaitGroup
-		for _, ask := range []func(){
-			func() { acquire(t, d, shared("r"), driver.Busy) },
-			func() {
-				if reply, err := d.Acquire(t.Context(), lower); !errors.Is(err, driver.ErrUnavailable) {
-					t.Errorf("%+v, %v", reply, err)
-				}
-			},
-			func() { // in one update with the downgrade, which alone fails
-				queue := shared("r")
-				queue.TicketTTL = time.Hour
-				acquire(t, d, queue, driver.Queued)
-			},
-		} {
-			wg.Go(ask)
-			synctest.Wait() // so that there is an order
-		}
-		wg.Wait()
+		var calls ordered
+		calls.begin(func() { acquire(t, d, shared("r"), driver.Busy) })
+		calls.begin(func() {
+			if reply, err := d.Acquire(t.Context(), lower); !errors.Is(err, driver.ErrUnavailable) {
+				t.Errorf("%+v, %v", reply, err)
+			}
+		})
+		calls.begin(func() { // in one update with the downgrade, which alone fails
+			queue := shared("r")
+			queue.TicketTTL = time.Hour
+			acquire(t, d, queue, driver.Queued)
+		})
+		calls.Wait()
 		if want := []bool{false, false}; !slices.Equal(table.entered, want) {
 			t.Errorf("%v, want %v: no request was granted", table.entered, want)
 		}

@@ -32,26 +32,20 @@ func (t slow) Update(ctx context.Context, key string, f func([]byte, time.Time) 
 	}
 }
 
-// crowd acquires the lock, then asks for n tickets at the same time.
-func crowd(t *testing.T, d driver.Driver, n int) (replies []driver.Reply) {
-	t.Helper()
-	acquire(t, d, request("holder"), driver.Granted)
-	replies = make([]driver.Reply, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			req := request(fmt.Sprint("w", i))
-			req.TicketTTL = time.Hour
-			reply, err := d.Acquire(t.Context(), req)
-			if err != nil {
-				t.Error(err)
-			}
-			replies[i] = reply
-		})
-		synctest.Wait() // so that there is an order
-	}
-	wg.Wait()
-	return replies
+// ordered are calls at the same time that begin in order.
+type ordered struct{ sync.WaitGroup }
+
+// begin begins a call, and returns when it waits for something.
+func (c *ordered) begin(call func()) {
+	c.Go(call)
+	synctest.Wait()
+}
+
+func acquireWithin(t *testing.T, d driver.Driver, req driver.Request, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := d.Acquire(ctx, req)
+	return err
 }
 
 func TestTurns_CallsOfOneKeyAreMadeTogetherAndInOrder(t *testing.T) {
@@ -59,11 +53,18 @@ func TestTurns_CallsOfOneKeyAreMadeTogetherAndInOrder(t *testing.T) {
 		table := slow{rows: newRows()}
 		d := open(t, table)
 		start := time.Now()
-		for i, reply := range crowd(t, d, 100) {
-			if reply.State != driver.Queued || reply.Position != i+1 {
-				t.Errorf("%d: %+v", i, reply)
-			}
+		acquire(t, d, request("holder"), driver.Granted)
+		var calls ordered
+		for i := range 100 {
+			calls.begin(func() {
+				req := request(fmt.Sprint("w", i))
+				req.TicketTTL = time.Hour
+				if reply := acquire(t, d, req, driver.Queued); reply.Position != i+1 {
+					t.Errorf("%d: %+v", i, reply)
+				}
+			})
 		}
+		calls.Wait()
 		if took := time.Since(start); took != 3*time.Second || table.calls != 3 {
 			t.Errorf("%v, %d updates; want one for the holder, one for the first waiter, and one for the rest", took, table.calls)
 		}
@@ -73,25 +74,17 @@ func TestTurns_CallsOfOneKeyAreMadeTogetherAndInOrder(t *testing.T) {
 func TestTurns_ARefusalOfOneIsNobodyElses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, slow{rows: newRows()})
-		var wg sync.WaitGroup
-		outcome := make([]error, 6)
-		for i := range outcome {
-			wg.Go(func() {
-				req := request(fmt.Sprint(i))
-				req.Mode, req.Limit = driver.Shared, 10
-				if i%2 == 1 {
-					req.Limit = 5
+		var calls ordered
+		for i := range 6 {
+			calls.begin(func() {
+				req := shared(fmt.Sprint(i))
+				req.Limit = 10 - 5*(i%2)
+				if _, err := d.Acquire(t.Context(), req); errors.Is(err, driver.ErrMismatch) != (req.Limit == 5) {
+					t.Errorf("%d: %v", i, err)
 				}
-				_, outcome[i] = d.Acquire(t.Context(), req)
 			})
-			synctest.Wait()
 		}
-		wg.Wait()
-		for i, err := range outcome {
-			if errors.Is(err, driver.ErrMismatch) != (i%2 == 1) {
-				t.Errorf("%d: %v", i, err)
-			}
-		}
+		calls.Wait()
 	})
 }
 
@@ -99,15 +92,10 @@ func TestTurns_WhoeverGivesUpIsToldWhetherItWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := slow{newRows(), make(chan struct{})}
 		d := open(t, table)
-		var wg sync.WaitGroup
+		var calls ordered
 		ask := func(id string, patience time.Duration) *error {
 			err := new(error)
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
-				_, *err = d.Acquire(ctx, request(id))
-			})
-			synctest.Wait()
+			calls.begin(func() { *err = acquireWithin(t, d, request(id), patience) })
 			return err
 		}
 		first := ask("first", 2*time.Second) // alone
@@ -125,7 +113,7 @@ func TestTurns_WhoeverGivesUpIsToldWhetherItWasAsked(t *testing.T) {
 			}
 		}
 		close(table.hung)
-		wg.Wait()
+		calls.Wait()
 		if *last != nil {
 			t.Error(*last)
 		}
@@ -139,26 +127,23 @@ func TestTurns_WhoeverGivesUpIsToldWhetherItWasAsked(t *testing.T) {
 func TestTurns_ACallThatWasGivenUpKeepsItsLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, slow{rows: newRows()})
-		var wg sync.WaitGroup
+		var calls ordered
 		ask := func(req driver.Request, patience time.Duration) {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
-				if _, err := d.Acquire(ctx, req); errors.Is(err, driver.ErrUnavailable) {
+			calls.begin(func() {
+				if err := acquireWithin(t, d, req, patience); errors.Is(err, driver.ErrUnavailable) {
 					t.Error(err)
 				}
 				if req.Labels != nil {
 					req.Labels["job"] = "the next"
 				}
 			})
-			synctest.Wait()
 		}
 		ask(driver.Request{Key: "k", ID: "first", TTL: time.Nanosecond}, time.Hour)
 		mine := request("mine")
 		mine.Labels = map[string]string{"job": "this"}
 		ask(mine, 1500*time.Millisecond) // while it is made, together with the next
 		ask(request("last"), time.Hour)
-		wg.Wait()
+		calls.Wait()
 		snap, err := d.Inspect(t.Context(), "k")
 		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Labels["job"] != "this" {
 			t.Errorf("%+v, %v", snap, err)
@@ -190,15 +175,14 @@ func TestTurns_NoneIsMadeAfterClose(t *testing.T) {
 		table := closable{slow{rows: newRows()}, new(bool), new(int)}
 		d := open(t, table)
 		errs := make([]error, 3)
-		var wg sync.WaitGroup
+		var calls ordered
 		for i := range errs {
-			wg.Go(func() { _, errs[i] = d.Acquire(t.Context(), request(fmt.Sprint(i))) })
-			synctest.Wait()
+			calls.begin(func() { _, errs[i] = d.Acquire(t.Context(), request(fmt.Sprint(i))) })
 		}
 		if err := d.Close(); err != nil { // while the first is made
 			t.Error(err)
 		}
-		wg.Wait()
+		calls.Wait()
 		if *table.late > 0 {
 			t.Errorf("%d calls of a table that was closed", *table.late)
 		}
@@ -231,25 +215,23 @@ func TestTurns_AReleaseSpeaksForThoseThatAreMadeWithIt(t *testing.T) {
 		var of []any
 		d := open(t, heard{slow{rows: newRows()}, &of})
 		by := func(name string) context.Context { return context.WithValue(t.Context(), callerKey{}, name) }
-		var wg sync.WaitGroup
+		var calls ordered
 		ask := func(name string) {
-			wg.Go(func() {
+			calls.begin(func() {
 				if _, err := d.Acquire(by(name), request(name)); err != nil {
 					t.Error(err)
 				}
 			})
-			synctest.Wait()
 		}
 		ask("first")
 		ask("second")
-		wg.Go(func() {
-			if _, err := d.Release(by("release"), driver.Ref{Key: request("first").Key, ID: "first"}); err != nil {
+		calls.begin(func() {
+			if _, err := d.Release(by("release"), driver.Ref{Key: "k", ID: "first"}); err != nil {
 				t.Error(err)
 			}
 		})
-		synctest.Wait()
 		ask("last")
-		wg.Wait()
+		calls.Wait()
 		if got := fmt.Sprint(of); got != "[first release]" {
 			t.Errorf("updates by %s", got)
 		}
@@ -259,16 +241,11 @@ func TestTurns_AReleaseSpeaksForThoseThatAreMadeWithIt(t *testing.T) {
 func TestTurns_AGroupForWhichNobodyWaitsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, slow{newRows(), make(chan struct{})}) // never closed
-		var wg sync.WaitGroup
+		var calls ordered
 		for i := range 3 {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*time.Second)
-				defer cancel()
-				_, _ = d.Acquire(ctx, request(fmt.Sprint(i)))
-			})
-			synctest.Wait()
+			calls.begin(func() { _ = acquireWithin(t, d, request(fmt.Sprint(i)), time.Duration(i+1)*time.Second) })
 		}
-		wg.Wait()
+		calls.Wait()
 	})
 }
 
@@ -283,16 +260,15 @@ func TestExchange_AKnownRecordNeedsOneRequest(t *testing.T) {
 				t.Errorf("%s: %d requests, want %d", what, table.calls, want)
 			}
 		}
-		key := request("").Key
 		requests(2, "an unknown name", func() { acquire(t, d, request("a"), driver.Granted) })
-		requests(1, "its release", func() { release(t, d, driver.Ref{Key: key, ID: "a"}, driver.Released) })
+		requests(1, "its release", func() { release(t, d, driver.Ref{Key: "k", ID: "a"}, driver.Released) })
 		requests(1, "the next acquire", func() { acquire(t, d, request("b"), driver.Granted) })
 		requests(1, "a renewal", func() {
-			d.Renew(t.Context(), []driver.Ref{{Key: key, ID: "b", TTL: time.Hour}}, func(int, driver.Reply, error) {})
+			d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "b", TTL: time.Hour}}, func(int, driver.Reply, error) {})
 		})
 		requests(1, "a refusal", func() { acquire(t, d, request("c"), driver.Busy) })
 		requests(1, "a refusal of another process", func() { acquire(t, other, request("c"), driver.Busy) })
-		requests(1, "its release", func() { release(t, d, driver.Ref{Key: key, ID: "b"}, driver.Released) })
+		requests(1, "its release", func() { release(t, d, driver.Ref{Key: "k", ID: "b"}, driver.Released) })
 		requests(2, "a grant to another process", func() { acquire(t, other, request("d"), driver.Granted) })
 		requests(1, "a wrong guess, answered with the record", func() { acquire(t, d, request("e"), driver.Busy) })
 		time.Sleep(time.Minute)
