@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -90,15 +89,10 @@ func TestDriver_CloseWhileTheRenewalsClientConnectsMakesNoNoise(t *testing.T) {
 	before := len(log.about("Unexpected"))
 	pinged := make(chan struct{}, 1)
 	s := redistest.Start(t)
-	app := redis.NewClient(&redis.Options{Addr: s.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := over(t, application(t, &redis.Options{Addr: s.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		nc, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return &lateConn{Conn: nc, pinged: pinged, closed: make(chan struct{})}, err
-	}})
-	defer app.Close()
-	d, err := redisdriver.New(app)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))
 	if reply := acquire(t, d, request("k", "a")); reply.State != driver.Granted {
 		t.Fatalf("acquire: %v", reply.State)
 	}

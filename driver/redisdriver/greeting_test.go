@@ -15,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
@@ -91,13 +90,7 @@ func TestDriver_HR_G1_RefusedConnectionsAreClosedAndSayThatNothingWasSent(t *tes
 		t.Run(name, func(t *testing.T) {
 			var conns dials
 			opt.Dialer = conns.dial
-			app := redis.NewClient(&opt)
-			defer app.Close()
-			d, err := redisdriver.New(app)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
+			d := over(t, application(t, &opt))
 			start := time.Now()
 			for _, err := range crowd(d, 64) {
 				if !errors.Is(err, driver.ErrUnavailable) {
@@ -134,13 +127,7 @@ func TestDriver_HR_G1_SubscriptionThatIsRefusedLeavesNoConnection(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			var conns dials
 			opt.Dialer = conns.dial
-			app := redis.NewClient(&opt)
-			defer app.Close()
-			d, err := redisdriver.New(app)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
+			d := over(t, application(t, &opt))
 			sub, err := d.Watch(func(driver.Hint) {})
 			if err != nil {
 				t.Fatal(err)
@@ -162,11 +149,7 @@ func TestDriver_HR_H6_NothingSentIsSaidAtOnce(t *testing.T) {
 		"unknown to sentinels": {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?timeout=20s&master=nobody", "no primary of that name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := redisdriver.Open(row.url)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
+			d := open(t, row.url)
 			start := time.Now()
 			for _, err := range crowd(d, 16) {
 				if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.says) {
@@ -190,11 +173,7 @@ func TestDriver_HR_G1_SentinelsThatRefuseLeaveNoConnection(t *testing.T) {
 	live.Test(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector would close leaked connections
 	s := redistest.StartSentinel(t)
-	d, err := redisdriver.Open("redis+sentinel://" + s.Sentinel.Addr() + "?master=" + redistest.PrimaryName + "&sentinel-username=nobody&sentinel-password=x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := open(t, "redis+sentinel://"+s.Sentinel.Addr()+"?master="+redistest.PrimaryName+"&sentinel-username=nobody&sentinel-password=x")
 	before := s.Sentinel.Info(t, "clients")["connected_clients"]
 	for range 5 {
 		for _, err := range crowd(d, 16) {

@@ -18,13 +18,8 @@ import (
 
 func TestDriver_DoesNotWaitForTheApplicationsPool(t *testing.T) {
 	s := redistest.Start(t)
-	app := redis.NewClient(&redis.Options{Addr: s.Addr(), PoolSize: 2, MaxActiveConns: 2, PoolTimeout: time.Minute})
-	defer app.Close()
-	d, err := redisdriver.New(app)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	app := application(t, &redis.Options{Addr: s.Addr(), PoolSize: 2, MaxActiveConns: 2, PoolTimeout: time.Minute})
+	d := over(t, app)
 	ctx, cancel := context.WithCancel(context.Background())
 	var blocked sync.WaitGroup
 	for range 2 {
@@ -38,10 +33,12 @@ func TestDriver_DoesNotWaitForTheApplicationsPool(t *testing.T) {
 	}
 	start := time.Now()
 	acquire(t, d, request("k", "a"))
-	if r := renew(t, d, driver.Ref{Key: "k", ID: "a", TTL: 10 * time.Second}); r.State != driver.Granted {
-		t.Errorf("renew: %+v", r)
-	}
-	release(t, d, driver.Ref{Key: "k", ID: "a"})
+	d.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: 10 * time.Second}}, func(_ int, r driver.Reply, err error) {
+		if err != nil || r.State != driver.Granted {
+			t.Errorf("renew: %+v, %v", r, err)
+		}
+	})
+	release(t, d, "k", "a")
 	if took := time.Since(start); took > 20*time.Second {
 		live.Late(t, "a lock took %v while the application's pool was exhausted", took)
 	}
@@ -49,12 +46,8 @@ func TestDriver_DoesNotWaitForTheApplicationsPool(t *testing.T) {
 
 func TestDriver_CloseLeavesTheClientOpen(t *testing.T) {
 	s := redistest.Start(t)
-	app := redis.NewClient(&redis.Options{Addr: s.Addr()})
-	defer app.Close()
-	d, err := redisdriver.New(app)
-	if err != nil {
-		t.Fatal(err)
-	}
+	app := application(t, &redis.Options{Addr: s.Addr()})
+	d := over(t, app)
 	acquire(t, d, request("k", "a"))
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
@@ -75,23 +68,18 @@ func TestNew_WorksWithFailoverAndClusterClients(t *testing.T) {
 		"cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			defer client.Close()
-			d, err := redisdriver.New(client)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
+			t.Cleanup(func() { _ = client.Close() })
+			d := over(t, client)
 			for i := range 10 {
 				acquire(t, d, request(fmt.Sprint("k", i), "a"))
-				release(t, d, driver.Ref{Key: fmt.Sprint("k", i), ID: "a"})
+				release(t, d, fmt.Sprint("k", i), "a")
 			}
 		})
 	}
 }
 
 func TestNew_RefusesWhatCannotKeepLocks(t *testing.T) {
-	client := redis.NewClient(&redis.Options{})
-	defer client.Close()
+	client := application(t, &redis.Options{})
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "localhost:1"}})
 	defer ring.Close()
 	for name, make := range map[string]func() (*redisdriver.Driver, error){
@@ -108,9 +96,19 @@ func TestNew_RefusesWhatCannotKeepLocks(t *testing.T) {
 			return redisdriver.New(client, redisdriver.WithReplicas(1, 2*time.Second))
 		},
 		"url": func() (*redisdriver.Driver, error) { return redisdriver.Open("ftp://h") },
+		"timeout, with a url": func() (*redisdriver.Driver, error) {
+			return redisdriver.Open("redis://localhost:1", redisdriver.WithTimeout(time.Hour))
+		},
 	} {
 		if _, err := make(); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
+	}
+}
+
+func TestOpen_OptionsCountMoreThanTheURL(t *testing.T) {
+	d := open(t, "redis://localhost:1?timeout=3s", redisdriver.WithTimeout(4*time.Second))
+	if limit := d.CallTimeout(); limit != 4*time.Second {
+		t.Errorf("calls end after %v, want 4s", limit)
 	}
 }

@@ -21,11 +21,7 @@ func TestAcquire_CancelledWhileConnectingReturnsAtOnceAndDefinitely(t *testing.T
 	for name, warm := range map[string]bool{"first connection": false, "after a lost connection": true} {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)
-			d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{s.Addr()}, PipelineMultiplex: -1}, rueidisdriver.WithTimeout(10*time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
+			d := over(t, rueidis.ClientOption{InitAddress: []string{s.Addr()}, PipelineMultiplex: -1}, rueidisdriver.WithTimeout(10*time.Second))
 			if warm {
 				if _, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Minute}); err != nil {
 					t.Fatal(err)

@@ -3,6 +3,8 @@ package rueidisdriver_test
 import (
 	"testing"
 
+	"github.com/redis/rueidis"
+
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
@@ -17,9 +19,20 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func open(t testing.TB, url string) *rueidisdriver.Driver {
+func open(t testing.TB, url string, opts ...rueidisdriver.Option) *rueidisdriver.Driver {
 	t.Helper()
-	d, err := rueidisdriver.Open(url)
+	d, err := rueidisdriver.Open(url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// over returns a driver for the options of an application's client.
+func over(t *testing.T, client rueidis.ClientOption, opts ...rueidisdriver.Option) *rueidisdriver.Driver {
+	t.Helper()
+	d, err := rueidisdriver.New(client, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,7 @@ import (
 // notice: hints of that moment would be lost.
 func TestNew_ConnectionsHaveNoLifetime(t *testing.T) {
 	s := redistest.Start(t)
-	d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{s.Addr()}, ConnLifetime: 100 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := over(t, rueidis.ClientOption{InitAddress: []string{s.Addr()}, ConnLifetime: 100 * time.Millisecond})
 	ready := make(chan struct{}, 16)
 	sub, err := d.Watch(func(driver.Hint) { ready <- struct{}{} })
 	if err != nil {
@@ -36,11 +32,7 @@ func TestNew_ConnectionsHaveNoLifetime(t *testing.T) {
 }
 
 func TestOpen_OptionsCountMoreThanTheURL(t *testing.T) {
-	d, err := rueidisdriver.Open("redis://localhost:1?timeout=3s", rueidisdriver.WithTimeout(4*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := open(t, "redis://localhost:1?timeout=3s", rueidisdriver.WithTimeout(4*time.Second))
 	if limit := d.CallTimeout(); limit != 4*time.Second {
 		t.Errorf("calls end after %v, want 4s", limit)
 	}

@@ -19,11 +19,7 @@ import (
 func cancelNextTo(t *testing.T, request func(ctx context.Context, d *rueidisdriver.Driver) error) error {
 	t.Helper()
 	proxy := respproxy.Start(t, redistest.Start(t).Addr())
-	d, err := rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{proxy.Addr()}, PipelineMultiplex: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := over(t, rueidis.ClientOption{InitAddress: []string{proxy.Addr()}, PipelineMultiplex: -1})
 	if _, err := d.Inspect(t.Context(), "other"); err != nil { // connects, and loads the script
 		t.Fatal(err)
 	}
@@ -45,34 +41,29 @@ func cancelNextTo(t *testing.T, request func(ctx context.Context, d *rueidisdriv
 	return <-answered
 }
 
-func TestInspect_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
-	t.Parallel()
-	if err := cancelNextTo(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
-		_, err := d.Inspect(ctx, "other")
-		return err
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestList_IsAnsweredBesideALookThatIsGivenUp(t *testing.T) {
-	t.Parallel()
-	if err := cancelNextTo(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
-		_, _, err := d.List(ctx, "", "")
-		return err
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
-// The caller asks again at once if the connection was lost, but not after a timeout.
-func TestAcquire_BesideALookThatIsGivenUpIsNotToldThatItsTimeIsOver(t *testing.T) {
-	t.Parallel()
-	err := cancelNextTo(t, func(ctx context.Context, d *rueidisdriver.Driver) error {
-		_, err := d.Acquire(ctx, driver.Request{Key: "other", ID: "a", TTL: time.Minute})
-		return err
-	})
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		t.Errorf("%v, want nil, or an error of a lost connection", err)
+func TestCalls_AreAnsweredBesideALookThatIsGivenUp(t *testing.T) {
+	for name, call := range map[string]func(context.Context, *rueidisdriver.Driver) error{
+		"inspect": func(ctx context.Context, d *rueidisdriver.Driver) error {
+			_, err := d.Inspect(ctx, "other")
+			return err
+		},
+		"list": func(ctx context.Context, d *rueidisdriver.Driver) error {
+			_, _, err := d.List(ctx, "", "")
+			return err
+		},
+		"acquire": func(ctx context.Context, d *rueidisdriver.Driver) error {
+			_, err := d.Acquire(ctx, driver.Request{Key: "other", ID: "a", TTL: time.Minute})
+			if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil // also after a lost connection: the caller asks again at once, as it does not after a timeout
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := cancelNextTo(t, call); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
