@@ -18,6 +18,17 @@ func twice(d driver.Driver) driver.Driver {
 	return &counted{Wrapper: driver.Wrapper{Driver: driver.Wrapper{Driver: d}}}
 }
 
+// newClient returns a client on a store, which it closes with the test.
+func newClient(t *testing.T, d driver.Driver) *leasehold.Client {
+	t.Helper()
+	c, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 func TestConformance_HR_F12_WrappedStoreIsAsGoodAsItIsBare(t *testing.T) {
 	var store *memdriver.Driver
 	drivertest.Run(t, drivertest.Config{
@@ -32,11 +43,7 @@ func TestConformance_HR_F12_WrappedStoreIsAsGoodAsItIsBare(t *testing.T) {
 }
 
 func TestWrapper_HR_F12_WaiterBehindItIsWoken(t *testing.T) {
-	c, err := leasehold.New(twice(memdriver.New()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, twice(memdriver.New()))
 	outer, err := c.Mutex("k").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -74,11 +81,7 @@ func TestWrapper_HR_F12_WhatTheStoreCannotDoIsSaidBeforehand(t *testing.T) {
 	if _, ok := driver.As[driver.Inspector](d); ok {
 		t.Error("a store that cannot be inspected can be behind a wrapper")
 	}
-	c, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, d)
 	if _, err := c.RWMutex("k").RLock(t.Context()); !errors.Is(err, leasehold.ErrUnsupported) {
 		t.Errorf("%v", err)
 	}
@@ -99,11 +102,7 @@ func TestWrapper_HR_F12_NodesOfAQuorumMayBeWrapped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := newClient(t, d)
 	l, err := c.Mutex("k").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -161,28 +161,6 @@ func TestMailbox_RemovedByOthersLeavesPolling(t *testing.T) {
 	eventually(t, "the address is withdrawn", func() bool { return sub.Address() == "" })
 }
 
-func TestSubscription_CloseWaitsForACallUnderWay(t *testing.T) {
-	dir := t.TempDir()
-	s, other := open(t, dir), open(t, dir)
-	entered, leave := make(chan bool), make(chan bool)
-	sub, err := s.Watch(func(driver.Hint) { entered <- true; <-leave })
-	noError(t, err)
-	other.deliver([]room.Wake{wake(sub.Address(), "1")})
-	<-entered
-	closed := make(chan bool)
-	go func() {
-		_ = sub.Close()
-		close(closed)
-	}()
-	select {
-	case <-closed:
-		t.Error("closed while f runs")
-	default:
-	}
-	leave <- true
-	<-closed
-}
-
 // Without a watch, Watch names the cause, and the next call tries again.
 func TestWatch_HR_G4_WithoutAnInotifyInstanceNamesTheCause(t *testing.T) {
 	fails := true

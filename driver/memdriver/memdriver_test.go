@@ -30,63 +30,48 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// asker calls a store and fails the test on an error.
-type asker struct {
-	*testing.T
-	*memdriver.Driver
-}
-
-func (a asker) acquire(req driver.Request) driver.Reply {
-	a.Helper()
-	req.Key, req.TTL, req.ConfirmWindow = "k", time.Minute, time.Second
-	reply, err := a.Acquire(a.Context(), req)
-	if err != nil {
-		a.Fatal(err)
+// acquire asks for the key "k". A request with an address may wait.
+func acquire(t *testing.T, d *memdriver.Driver, id, address string, want driver.State) {
+	t.Helper()
+	req := driver.Request{Key: "k", ID: id, TTL: time.Minute, ConfirmWindow: time.Second, HintAddress: address}
+	if address != "" {
+		req.TicketTTL = time.Minute
 	}
-	return reply
+	if reply, err := d.Acquire(t.Context(), req); err != nil || reply.State != want {
+		t.Fatalf("acquire %s: %+v, %v; want state %v", id, reply, err, want)
+	}
 }
 
-func (a asker) renew(id, address string) (reply driver.Reply) {
-	a.Helper()
-	refs := []driver.Ref{{Key: "k", ID: id, TTL: time.Minute, TicketTTL: time.Minute, HintAddress: address}}
-	a.Renew(a.Context(), refs, func(_ int, r driver.Reply, err error) {
-		if err != nil {
-			a.Fatal(err)
-		}
-		reply = r
-	})
-	return reply
-}
-
-func (a asker) release(id string) {
-	a.Helper()
-	if _, err := a.Release(a.Context(), driver.Ref{Key: "k", ID: id}); err != nil {
-		a.Fatal(err)
+func release(t *testing.T, d *memdriver.Driver, id string) {
+	t.Helper()
+	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: id}); err != nil {
+		t.Fatal(err)
 	}
 }
 
 func TestStore_HintsComeInOrderAndMayCallTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := asker{t, memdriver.New()}
+		d := memdriver.New()
 		var served []string
 		var address string
-		sub, err := a.Watch(func(h driver.Hint) {
-			if h.Kind == driver.HintGranted && a.renew(h.ID, address).State == driver.Granted {
+		sub, err := d.Watch(func(h driver.Hint) {
+			if h.Kind == driver.HintGranted {
+				acquire(t, d, h.ID, address, driver.Granted)
 				served = append(served, h.ID)
-				a.release(h.ID)
+				release(t, d, h.ID)
 			}
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		address = sub.Address()
-		a.acquire(driver.Request{ID: "holder"})
+		acquire(t, d, "holder", "", driver.Granted)
 		var want []string
 		for i := range 50 {
 			want = append(want, fmt.Sprint("w", i))
-			a.acquire(driver.Request{ID: want[i], TicketTTL: time.Minute, HintAddress: address})
+			acquire(t, d, want[i], address, driver.Queued)
 		}
-		a.release("holder")
+		release(t, d, "holder")
 		synctest.Wait()
 		if err := sub.Close(); err != nil {
 			t.Fatal(err)
@@ -97,33 +82,29 @@ func TestStore_HintsComeInOrderAndMayCallTheStore(t *testing.T) {
 	})
 }
 
-func TestStore_CloseConcernsNoOtherThatJoined(t *testing.T) {
+func TestClose_EndsTheSubscriptionsOfADriver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		a, b := asker{t, store}, asker{t, store.Join()}
+		a := memdriver.New()
+		b := a.Join()
 		heard := 0
 		sub, err := a.Watch(func(driver.Hint) { heard++ })
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.acquire(driver.Request{ID: "holder"})
-		a.acquire(driver.Request{ID: "waiter", TicketTTL: time.Minute, HintAddress: sub.Address()})
+		acquire(t, b, "holder", "", driver.Granted)
+		acquire(t, a, "waiter", sub.Address(), driver.Queued)
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
-		b.release("holder")
+		release(t, b, "holder")
 		synctest.Wait()
 		if heard != 0 {
 			t.Errorf("%d hints after the close", heard)
 		}
-		if _, err := a.Watch(func(driver.Hint) {}); !errors.Is(err, driver.ErrClosed) {
-			t.Errorf("watch: %v", err)
-		}
-		if _, _, err := a.List(t.Context(), "", ""); !errors.Is(err, driver.ErrClosed) {
-			t.Errorf("list: %v", err)
-		}
-		if _, err := b.Inspect(t.Context(), "k"); err != nil {
-			t.Errorf("the other: %v", err)
+		_, watch := a.Watch(func(driver.Hint) {})
+		_, _, list := a.List(t.Context(), "", "")
+		if !errors.Is(watch, driver.ErrClosed) || !errors.Is(list, driver.ErrClosed) {
+			t.Errorf("watch: %v; list: %v", watch, list)
 		}
 		if err := sub.Close(); err != nil {
 			t.Errorf("subscription: %v", err)
