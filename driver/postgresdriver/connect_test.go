@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
@@ -131,15 +134,30 @@ func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
 	acquire(t, d, mutex("k", "a"), driver.Granted)
 }
 
+// A connection that is made while its call still waits serves the next call. After a connection
+// was silent, the pool goes through its idle connections, and does not call the application's
+// PrepareConn hook for them.
 func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	proxy := postgrestest.Shared(t).Proxy(t)
-	proxy.Slow(1500 * time.Millisecond)
-	d := warm(t, openURL(t, proxy.URL()+"&create=true&timeout=600ms"))
-	// A connection that is made while its call still waits serves the next call.
-	if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
-		t.Errorf("%d connections had to be made", made)
+	for name, hook := range map[string]func(context.Context, *pgx.Conn) (bool, error){
+		"without a hook":              nil,
+		"a hook that asks the server": func(ctx context.Context, conn *pgx.Conn) (bool, error) { return conn.Ping(ctx) == nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			proxy := postgrestest.Shared(t).Proxy(t)
+			proxy.Slow(1500 * time.Millisecond)
+			cfg, err := pgxpool.ParseConfig(proxy.URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg.PrepareConn = hook
+			d := warm(t, configured(t, cfg, WithCreate(), WithTimeout(600*time.Millisecond)))
+			if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
+				t.Errorf("%d connections had to be made", made)
+			}
+		})
 	}
 }
 

@@ -71,24 +71,42 @@ func soonGranted(t *testing.T, d *Driver, req driver.Request) {
 	})
 }
 
-func TestPin_KeepsTheLockAlthoughTheLeaseRunsOut(t *testing.T) {
+func TestPin_KeepsTheLockAfterTheEndOfTheLease(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	const ttl = 3 * time.Second // in which it has to be pinned
 	d, server := newStore(t, "")
-	acquire(t, d, brief("k", "a", ttl), driver.Granted)
-	tx := pins(t, server.URL(), held{"k", "a"})
-	queue, barging := ticket("k", "b"), mutex("k", "c")
-	barging.Policy = driver.Barging
-	for end := time.Now().Add(ttl + time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		acquire(t, d, queue, driver.Queued)
-		acquire(t, d, barging, driver.Busy)
-	}
-	committed(t, tx)
-	soonGranted(t, d, queue)
-	late := begun(t, server.URL(), pgx.TxOptions{})
-	if err := Pin(t.Context(), late, held{"k", "a"}); !errors.Is(err, ErrNotHeld) {
-		t.Errorf("the holder of before: %v", err)
+	other := openURL(t, server.URL())
+	sub := watch(t, other, unheard)
+	for key, end := range map[string]func(){
+		"released": func() { release(t, d, "released", "a") },
+		"broken": func() {
+			if reply, err := d.Break(t.Context(), "broken", "a", "why not"); err != nil || reply.State != driver.Released {
+				t.Errorf("break: %+v, %v", reply, err)
+			}
+		},
+		"expired": func() { time.Sleep(ttl + 500*time.Millisecond) },
+	} {
+		t.Run(key, func(t *testing.T) {
+			acquire(t, d, brief(key, "a", ttl), driver.Granted)
+			tx := pins(t, server.URL(), held{key, "a"})
+			queue, barging := ticket(key, "b"), mutex(key, "c")
+			queue.HintAddress, barging.Policy = sub.Address(), driver.Barging
+			acquire(t, other, queue, driver.Queued)
+			end()
+			for begin := time.Now(); time.Since(begin) < 500*time.Millisecond; time.Sleep(20 * time.Millisecond) {
+				acquire(t, other, queue, driver.Queued)
+				acquire(t, d, barging, driver.Busy)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+			soonGranted(t, other, queue)
+			late := begun(t, server.URL(), pgx.TxOptions{})
+			if err := Pin(t.Context(), late, held{key, "a"}); !errors.Is(err, ErrNotHeld) {
+				t.Errorf("the holder of before: %v", err)
+			}
+		})
 	}
 }
 
@@ -129,34 +147,6 @@ func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
 	acquire(t, d, place("c", 5), driver.Busy)
 	committed(t, tx)
 	soonGranted(t, d, place("c", 5))
-}
-
-func TestPin_KeepsTheLockAfterItsReleaseAndBreak(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	d, server := newStore(t, "")
-	other := openURL(t, server.URL())
-	sub := watch(t, other, unheard)
-	for key, end := range map[string]func() (driver.Reply, error){
-		"released": func() (driver.Reply, error) { return d.Release(t.Context(), driver.Ref{Key: "released", ID: "a"}) },
-		"broken":   func() (driver.Reply, error) { return d.Break(t.Context(), "broken", "a", "why not") },
-	} {
-		acquire(t, d, mutex(key, "a"), driver.Granted)
-		waiting := ticket(key, "b")
-		waiting.HintAddress = sub.Address()
-		acquire(t, other, waiting, driver.Queued)
-		tx := pins(t, server.URL(), held{key, "a"})
-		if reply, err := end(); err != nil || reply.State != driver.Released {
-			t.Errorf("%s: %+v, %v", key, reply, err)
-		}
-		for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-			acquire(t, other, waiting, driver.Queued)
-		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-		soonGranted(t, other, waiting)
-	}
 }
 
 // A writer cannot become a reader while its transaction goes on: other readers could join it

@@ -647,21 +647,3 @@ func TestAcquire_NobodySpinsForAConnectionThatIsStillLookedAt(t *testing.T) {
 		t.Errorf("%d turns in 2 s", turns)
 	}
 }
-
-// After a connection was silent, the pool goes through its idle connections. It must not call
-// the application's PrepareConn hook for them.
-func TestAcquire_AHookThatAsksTheServerCostsNoConnection(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	proxy := postgrestest.Shared(t).Proxy(t)
-	proxy.Slow(1500 * time.Millisecond)
-	cfg, err := pgxpool.ParseConfig(proxy.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return conn.Ping(ctx) == nil, nil }
-	d := warm(t, configured(t, cfg, WithCreate(), WithTimeout(600*time.Millisecond)))
-	if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {
-		t.Errorf("%d connections had to be made", made)
-	}
-}
