@@ -44,7 +44,7 @@ func crowd(args []string) {
 			}
 		})
 	}
-	_, _ = io.Copy(io.Discard, os.Stdin)
+	awaitEOF()
 	stop.Store(true)
 	all.Wait()
 	must(0, client.Close())

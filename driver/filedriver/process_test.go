@@ -6,46 +6,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-func init() {
-	helpers["stop"] = stopInside
-	helpers["wait"] = waitForGrant
-}
+func init() { helpers["wait"] = waitForGrant }
 
-// stopInside stops itself in the critical section of a key.
-func stopInside(args []string) {
-	s := must(Open(args[0]))
-	sh := s.shardOf(fileName(args[1]))
-	if err := sh.lock.lock(context.Background(), time.Second); err != nil {
-		must(0, err)
-	}
-	woken := make(chan os.Signal, 1)
-	signal.Notify(woken, syscall.SIGCONT)
-	fmt.Println("inside")
-	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-	<-woken // the signal stops this thread some time after kill has returned
-	sh.lock.unlock()
-	fmt.Println("outside")
-	awaitEOF()
-}
-
+// A process that is stopped in its critical section keeps the lock of a shard.
 func TestStoppedProcess_InTheCriticalSectionHoldsUpNobodyForEver(t *testing.T) {
 	dir := t.TempDir()
-	s, hasty := open(t, dir), open(t, dir, WithTimeout(200*time.Millisecond))
+	s, hasty, stopped := open(t, dir), open(t, dir, WithTimeout(200*time.Millisecond)), open(t, dir)
 	stuck, free := twoShards(s)
 	grant(t, s, driver.Request{Key: free, ID: "id"})
 	grant(t, s, driver.Request{Key: stuck, ID: "id"})
-	p := startHelper(t, "stop", dir, stuck)
-	p.expect(t, "inside")
+	inside := stopped.shardOf(fileName(stuck)).lock
+	noError(t, inside.lock(t.Context(), time.Minute))
 
 	_, err := hasty.Acquire(t.Context(), driver.Request{Key: stuck, ID: "other", TTL: time.Minute})
 	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "stopped process") {
@@ -63,8 +41,7 @@ func TestStoppedProcess_InTheCriticalSectionHoldsUpNobodyForEver(t *testing.T) {
 		t.Errorf("renewals: %v; want only the stuck one to fail", answered)
 	}
 
-	noError(t, p.Process.Signal(syscall.SIGCONT))
-	p.expect(t, "outside")
+	inside.unlock()
 	release(t, s, stuck, "id")
 }
 
@@ -85,11 +62,11 @@ func waitForGrant(args []string) {
 	hints := make(chan driver.Hint, 16)
 	sub := must(s.Watch(func(h driver.Hint) { hints <- h }))
 	reply := must(s.Acquire(context.Background(), driver.Request{
-		Key: "k", ID: "waiter", TTL: time.Minute, TicketTTL: time.Minute, ConfirmWindow: 10 * time.Second, HintAddress: sub.Address(),
+		Key: "k", ID: args[1], TTL: time.Minute, TicketTTL: time.Minute, ConfirmWindow: 10 * time.Second, HintAddress: sub.Address(),
 	}))
 	fmt.Println("queued", reply.State, sub.Address())
 	for hint := range hints {
-		if hint.Kind == driver.HintGranted && hint.ID == "waiter" {
+		if hint.Kind == driver.HintGranted && hint.ID == args[1] {
 			fmt.Println("granted", hint.Token)
 			break
 		}
@@ -100,35 +77,25 @@ func waitForGrant(args []string) {
 	fmt.Println("closed")
 }
 
-func TestWakeUp_ReachesAnotherProcess(t *testing.T) {
+// TestMailbox_OfAProcessGoesWithIt wakes one process, and kills another.
+func TestMailbox_OfAProcessGoesWithIt(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	grant(t, s, driver.Request{Key: "k", ID: "holder"})
-	p := startHelper(t, "wait", dir)
-	p.expect(t, fmt.Sprint("queued ", driver.Queued))
-	release(t, s, "k", "holder")
-	p.expect(t, "granted ")
-	if left := files(t, s.tree.path("wake")); len(left) != 2 {
-		t.Errorf("mailboxes: %v; want one and its sign of life", left)
-	}
-	noError(t, p.stdin.Close())
-	p.expect(t, "closed")
-	if left := files(t, s.tree.path("wake")); len(left) > 0 {
-		t.Errorf("after close: %v", left)
-	}
-}
-
-func TestKilledProcess_LeavesNoMailbox(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir)
-	grant(t, s, driver.Request{Key: "k", ID: "holder"})
-	live, dead := startHelper(t, "wait", dir), startHelper(t, "wait", dir)
-	live.expect(t, "queued")
+	live := startHelper(t, "wait", dir, "live")
+	live.expect(t, fmt.Sprint("queued ", driver.Queued))
+	dead := startHelper(t, "wait", dir, "dead")
 	dead.expect(t, "queued")
 	dead.kill()
 	s.sweep()
 	if left := files(t, s.tree.path("wake")); len(left) != 2 {
-		t.Errorf("mailboxes: %v; want that of the living process", left)
+		t.Errorf("mailboxes: %v; want that of the living process, and its sign of life", left)
 	}
 	release(t, s, "k", "holder")
+	live.expect(t, "granted ")
+	noError(t, live.stdin.Close())
+	live.expect(t, "closed")
+	if left := files(t, s.tree.path("wake")); len(left) > 0 {
+		t.Errorf("after close: %v", left)
+	}
 }
