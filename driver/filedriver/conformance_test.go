@@ -12,9 +12,7 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, drivertest.Config{
 		Open: func(t testing.TB) driver.Driver {
 			s, err := Open(dir, f.option())
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			return s
 		},
 		Advance: f.advance,

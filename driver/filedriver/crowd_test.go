@@ -105,9 +105,7 @@ func TestCrowd_OfKilledProcessesNeverHasTwoHolders(t *testing.T) {
 
 	// The store keeps marks of processes with a lapsed hand-over for a minute.
 	now, err := thisMachine()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	later := now
 	later.elapsed = func() time.Duration { return now.elapsed() + 2*time.Minute }
 	s := open(t, dir, func(c *config) { c.machine = later })
@@ -137,9 +135,7 @@ type belief struct {
 func judge(t *testing.T, log string, atLeast int) {
 	t.Helper()
 	f, err := os.Open(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer f.Close()
 	byID := map[string]*belief{}
 	var all []*belief

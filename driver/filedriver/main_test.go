@@ -48,16 +48,10 @@ func startHelperWith(t *testing.T, program string, attributes *syscall.SysProcAt
 	cmd.Env = append(os.Environ(), helperEnv+"="+strings.Join(append([]string{name}, args...), "\n"))
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	p := &process{Cmd: cmd, lines: bufio.NewReader(stdout), stdin: stdin}
 	t.Cleanup(p.kill)
 	return p

@@ -51,9 +51,7 @@ func (f *fake) option() Option {
 func open(t *testing.T, dir string, options ...Option) *Driver {
 	t.Helper()
 	s, err := Open(dir, append([]Option{WithTimeout(time.Minute)}, options...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { closeStore(t, s) })
 	return s
 }
@@ -88,7 +86,7 @@ func refused(t *testing.T, dir string, want error, advice string, options ...Opt
 	}
 }
 
-func noError(t *testing.T, err error) {
+func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -99,9 +99,7 @@ func TestList_ReturnsEveryKeyThatLivesThroughItOnPages(t *testing.T) {
 	cursor, pages := "", 0
 	for {
 		keys, next, err := s.List(t.Context(), "list/", cursor)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		got = append(got, keys...)
 		churn := fmt.Sprint("list/churn", pages)
 		grant(t, s, driver.Request{Key: churn, ID: "id"})

@@ -103,9 +103,7 @@ func TestIds_OfALockThatIsUsedAllTheTimeTakeWhatTheLivingOnesTake(t *testing.T) 
 		t.Fatalf("tables: %v", names)
 	}
 	info, err := os.Stat(recordPath(s, "k")[:len(recordPath(s, "k"))-len(suffix)] + idsSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if most := int64(alive * cellSize * 8); info.Size() > most {
 		t.Errorf("%d ids take %d bytes, want %d at most", alive, info.Size(), most)
 	}

@@ -11,9 +11,7 @@ import (
 func findings(t *testing.T, d *Driver) map[string]driver.Finding {
 	t.Helper()
 	report, err := d.Check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	all := make(map[string]driver.Finding)
 	for _, f := range report.Findings {
 		all[f.Check] = f

@@ -37,9 +37,7 @@ func TestClock_LeasesAndTokensGoByTheServers(t *testing.T) {
 
 func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
 	server, clock := postgrestest.StartWithClock(t)
-	if err := warm(t, openURL(t, server.URL()+"&create=true")).Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, warm(t, openURL(t, server.URL()+"&create=true")).Close())
 	d := openURL(t, server.URL()) // without writes, so it does not sweep in the background
 	boss := admin(t, server.URL())
 	// As many rows as the sweeps of some seconds remove.
@@ -64,9 +62,7 @@ func TestSweep_NamesUsedOnceLeaveAnEmptyTable(t *testing.T) {
 // note must stay, since it rejects an id.
 func TestSweep_RemovesNoNoteThatIsBeingWritten(t *testing.T) {
 	first, server := newStore(t, "")
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, first.Close())
 	d, sweeper := openURL(t, server.URL()), openURL(t, server.URL()) // do not sweep in the background
 	exec(t, admin(t, server.URL()), `INSERT INTO leasehold VALUES ('note', $1, 0)`, record("of long ago"))
 	_, err := d.table.Transact(t.Context(), []roomdriver.Item{{Key: "k", Note: "note"}}, func(_ int, found roomdriver.Found) roomdriver.Change {
@@ -78,9 +74,7 @@ func TestSweep_RemovesNoNoteThatIsBeingWritten(t *testing.T) {
 		}
 		return roomdriver.Change{Record: record("k"), Note: record("of now")}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if got, _, err := d.table.Read(t.Context(), "note"); err != nil || textOf(got) != "of now" {
 		t.Errorf("the note is %q, %v", got, err)
 	}

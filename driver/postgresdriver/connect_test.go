@@ -149,9 +149,7 @@ func TestAcquire_AServerThatLetsNobodyInWithinTheTimeoutIsReached(t *testing.T) 
 			proxy := postgrestest.Shared(t).Proxy(t)
 			proxy.Slow(1500 * time.Millisecond)
 			cfg, err := pgxpool.ParseConfig(proxy.URL())
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			cfg.PrepareConn = hook
 			d := warm(t, configured(t, cfg, WithCreate(), WithTimeout(600*time.Millisecond)))
 			if made := d.table.pool.conns.Stat().NewConnsCount(); made > mainConns {

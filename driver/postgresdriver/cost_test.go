@@ -40,9 +40,7 @@ func (m *meter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)
 func metered(t *testing.T, server *postgrestest.Server) (*Driver, *meter) {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m := new(meter)
 	cfg.ConnConfig.Tracer = m
 	d := warm(t, configured(t, cfg, WithCreate(), WithTimeout(20*time.Second)))

@@ -45,9 +45,7 @@ func TestOpen_SaysWhatIsWrongWithAURL(t *testing.T) {
 
 func TestOpen_TakesSeveralHostsAndAsksNobody(t *testing.T) {
 	d, err := Open("postgres://u:p@192.0.2.1:5432,192.0.2.2:5433/db?target_session_attrs=read-write&table=t&sslmode=disable")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if err := d.Close(); err != nil {
 		t.Error(err)
 	}
@@ -190,23 +188,15 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 
 func TestNew_UsesNoConnectionOfThePool(t *testing.T) {
 	cfg, err := pgxpool.ParseConfig(postgrestest.Shared(t).URL() + "&pool_max_conns=1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer pool.Close()
 	mine, err := pool.Acquire(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer mine.Release()
 	d, err := New(pool, WithCreate())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer d.Close()
 	acquire(t, d, mutex("k", "a"), driver.Granted)
 	if _, err := New(pool, WithTimeout(time.Hour)); !errors.Is(err, driver.ErrInvalid) {

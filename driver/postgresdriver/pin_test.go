@@ -34,9 +34,7 @@ func brief(key, id string, ttl time.Duration) driver.Request {
 func begun(t *testing.T, url string, o pgx.TxOptions) pgx.Tx {
 	t.Helper()
 	tx, err := admin(t, url).BeginTx(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return tx
 }
 
@@ -45,9 +43,7 @@ func pins(t *testing.T, url string, leases ...Lease) pgx.Tx {
 	t.Helper()
 	tx := begun(t, url, pgx.TxOptions{})
 	for _, l := range leases {
-		if err := Pin(t.Context(), tx, l); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, Pin(t.Context(), tx, l))
 	}
 	return tx
 }
@@ -64,9 +60,7 @@ func soonGranted(t *testing.T, d *Driver, req driver.Request) {
 	t.Helper()
 	eventually(t, func() bool {
 		reply, err := d.Acquire(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return reply.State == driver.Granted
 	})
 }
@@ -199,9 +193,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	t.Parallel()
 	d, server := newStore(t, "")
 	c, err := leasehold.New(d, leasehold.WithLocalHandover(100))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	lock := func() <-chan *leasehold.Lease {
 		got := make(chan *leasehold.Lease, 1)
@@ -219,9 +211,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	second := lock()
 	standing(t, c)
 	tx := pins(t, server.URL(), first)
-	if err := first.Release(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, first.Release())
 	select {
 	case l := <-second:
 		t.Fatalf("%s is granted although the transaction goes on", l.ID())
@@ -232,9 +222,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	l := <-second
 	third := lock()
 	standing(t, c)
-	if err := l.Release(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Release())
 	next := <-third
 	if next.ID() != l.ID() {
 		t.Error("the lease was not passed on inside the process")
@@ -286,9 +274,7 @@ func TestPin_WhoeverIsLateChangesNothing(t *testing.T) {
 	boss := admin(t, server.URL())
 	exec(t, boss, `CREATE TABLE counter AS SELECT key::text, 0 AS n FROM generate_series(0, 3) AS key`)
 	pool, err := pgxpool.New(t.Context(), server.URL()+"&pool_max_conns=20")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer pool.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -146,9 +146,7 @@ func TestSweep_MakesNoConnection(t *testing.T) {
 	d := openURL(t, server.URL())
 	p := d.table.pool
 	conn, err := p.take(t.Context(), ordinary)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var sweep sync.WaitGroup
 	sweep.Go(func() {
 		if _, err := d.table.Sweep(t.Context(), 1); err != nil {
@@ -171,9 +169,7 @@ func TestSweep_MakesNoConnection(t *testing.T) {
 // that has enough time.
 func TestPool_SharesTheConnectionWithASweepForAMoment(t *testing.T) {
 	p := &pool{open: map[*pgx.Conn]*connState{new(pgx.Conn): {}}}
-	if err := p.enter(t.Context(), background, false); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.enter(t.Context(), background, false))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shared = time.Now().Add(time.Hour)
@@ -207,9 +203,7 @@ func TestPool_ARenewalThatWaitsForOthersWaitsForNoOtherCall(t *testing.T) {
 		n int
 	}{{ordinary, mainConns}, {renewing, renewConns}} {
 		for range row.n {
-			if err := p.enter(t.Context(), row.u, false); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, p.enter(t.Context(), row.u, false))
 		}
 	}
 	line := func(u urgency) <-chan error {
@@ -241,9 +235,7 @@ func many(t *testing.T, d *Driver) {
 	var conns []*pgxpool.Conn
 	for range allConns {
 		conn, err := d.table.pool.take(t.Context(), renewing)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		conns = append(conns, conn)
 	}
 	for _, conn := range conns {
@@ -259,9 +251,7 @@ func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
 	p := d.table.pool
 	p.noteSilence()
 	conn, err := p.takeToRenew(within(t, time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if p.mayBeSilent(conn.Conn()) || p.count() != allConns {
 		t.Errorf("doubtful: %t, of %d connections", p.mayBeSilent(conn.Conn()), p.count())
 	}
@@ -289,9 +279,7 @@ func TestRenew_ConnectionsThatLeadNowhereLeaveRoomForOthers(t *testing.T) {
 func listening(t *testing.T, f func(net.Conn)) (addr string, taken *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	taken = new(atomic.Int64)
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -480,9 +468,7 @@ func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 	var conns []*pgxpool.Conn
 	for range mainConns {
 		conn, err := p.take(t.Context(), ordinary)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		conns = append(conns, conn)
 	}
 	start := time.Now()
@@ -516,9 +502,7 @@ func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 func dialled(t *testing.T, url string, dial pgconn.DialFunc, opts ...Option) *Driver {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	cfg.ConnConfig.DialFunc = dial
 	return configured(t, cfg, opts...)
 }
@@ -526,14 +510,10 @@ func dialled(t *testing.T, url string, dial pgconn.DialFunc, opts ...Option) *Dr
 func configured(t *testing.T, cfg *pgxpool.Config, opts ...Option) *Driver {
 	t.Helper()
 	application, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(application.Close)
 	d, err := New(application, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }

@@ -18,15 +18,11 @@ import (
 func TestOpen_PassfileIsReadForEachConnection(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pgpass")
 	write := func(password string) {
-		if err := os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(file, []byte("*:*:*:*:"+password+"\n"), 0o600))
 	}
 	write("one")
 	d, err := Open("postgres://app@localhost:1/db?sslmode=disable&passfile=" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer d.Close()
 	write("two")
 	cfg := d.table.pool.conns.Config()
@@ -40,9 +36,7 @@ func TestOpen_PassfileIsReadForEachConnection(t *testing.T) {
 func TestAcquire_ARefusalWhileAPassfileIsReplacedIsNotPermanent(t *testing.T) {
 	live.Test(t)
 	file := filepath.Join(t.TempDir(), "pgpass")
-	if err := os.WriteFile(file, []byte("*:*:*:*:one\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte("*:*:*:*:one\n"), 0o600))
 	server := postgrestest.Shared(t).URL()
 	host := hostOf(t, server)
 	for name, row := range map[string]struct {

@@ -26,9 +26,7 @@ func openURL(t testing.TB, url string) *Driver {
 		url += "&timeout=20s"
 	}
 	d, err := Open(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
@@ -124,9 +122,7 @@ func watch(t *testing.T, d *Driver, f func(driver.Hint)) driver.Subscription {
 func watchSoon(t *testing.T, d *Driver, f func(driver.Hint)) driver.Subscription {
 	t.Helper()
 	sub, err := d.Watch(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = sub.Close() })
 	return sub
 }
@@ -137,9 +133,7 @@ func unheard(driver.Hint) {}
 func holds(t *testing.T, d *Driver, key, id string) bool {
 	t.Helper()
 	snap, err := d.Inspect(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
 }
 
@@ -156,26 +150,21 @@ func between(ctx context.Context, d *Driver, key string, do func()) error {
 func admin(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
 func exec(t *testing.T, conn *pgx.Conn, sql string, args ...any) {
 	t.Helper()
-	if _, err := conn.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := conn.Exec(context.Background(), sql, args...)
+	noError(t, err)
 }
 
 // value returns the only value of the answer to a query.
 func value[T any](t *testing.T, conn *pgx.Conn, sql string) (v T) {
 	t.Helper()
-	if err := conn.QueryRow(context.Background(), sql).Scan(&v); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, conn.QueryRow(context.Background(), sql).Scan(&v))
 	return v
 }
 
@@ -196,9 +185,7 @@ func numbers(t *testing.T, boss *pgx.Conn, sql string) []int {
 	t.Helper()
 	rows, _ := boss.Query(t.Context(), sql)
 	all, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return all
 }
 
@@ -222,14 +209,19 @@ func sessionsStay(t *testing.T, boss *pgx.Conn) func() {
 func hostOf(t *testing.T, address string) string {
 	t.Helper()
 	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return u.Host
 }
 
 // as returns the URL for another user.
 func as(user, address string) string { return strings.Replace(address, "tester@", user+"@", 1) }
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
