@@ -72,14 +72,14 @@ func TestPin_KeepsTheLockAfterTheEndOfTheLease(t *testing.T) {
 	d, server := newStore(t, "")
 	other := openURL(t, server.URL())
 	sub := watch(t, other, unheard)
-	for key, end := range map[string]func(){
-		"released": func() { release(t, d, "released", "a") },
-		"broken": func() {
+	for key, end := range map[string]func(*testing.T){
+		"released": func(t *testing.T) { release(t, d, "released", "a") },
+		"broken": func(t *testing.T) {
 			if reply, err := d.Break(t.Context(), "broken", "a", "why not"); err != nil || reply.State != driver.Released {
 				t.Errorf("break: %+v, %v", reply, err)
 			}
 		},
-		"expired": func() { time.Sleep(ttl + 500*time.Millisecond) },
+		"expired": func(*testing.T) { time.Sleep(ttl + 500*time.Millisecond) },
 	} {
 		t.Run(key, func(t *testing.T) {
 			acquire(t, d, brief(key, "a", ttl), driver.Granted)
@@ -87,7 +87,7 @@ func TestPin_KeepsTheLockAfterTheEndOfTheLease(t *testing.T) {
 			queue, barging := ticket(key, "b"), mutex(key, "c")
 			queue.HintAddress, barging.Policy = sub.Address(), driver.Barging
 			acquire(t, other, queue, driver.Queued)
-			end()
+			end(t)
 			for begin := time.Now(); time.Since(begin) < 500*time.Millisecond; time.Sleep(20 * time.Millisecond) {
 				acquire(t, other, queue, driver.Queued)
 				acquire(t, d, barging, driver.Busy)
