@@ -26,9 +26,7 @@ func (s *Server) Bouncer(tb testing.TB) string {
 		}
 	}
 	host, port, err := redistest.FreeAddress()
-	if err != nil {
-		tb.Fatalf("postgrestest: %v", err)
-	}
+	noError(tb, err)
 	dir := directory(tb)
 	ini := fmt.Sprintf("[databases]\n* = host=%s port=%d user=%s\n[pgbouncer]\nlisten_addr = %s\nlisten_port = %d\n"+
 		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n", s.host, s.port, superuser, host, port)
@@ -41,9 +39,7 @@ func (s *Server) Bouncer(tb testing.TB) string {
 	var log strings.Builder
 	cmd.Stderr = &log
 	gone := make(chan struct{})
-	if err := run(cmd, gone); err != nil {
-		tb.Fatalf("postgrestest: %v", err)
-	}
+	noError(tb, run(cmd, gone))
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-gone
@@ -63,8 +59,6 @@ func (s *Server) Bouncer(tb testing.TB) string {
 		}
 	}
 	u, err := url.Parse(s.URL())
-	if err != nil {
-		tb.Fatalf("postgrestest: %v", err)
-	}
+	noError(tb, err)
 	return strings.Replace(s.URL(), u.Host, addr, 1)
 }

@@ -77,9 +77,7 @@ func start(tb testing.TB, s *Server) *Server {
 func (s *Server) copyTemplate(tb testing.TB) {
 	tb.Helper()
 	template, err := template(s.bin)
-	if err != nil {
-		tb.Fatalf("postgrestest: %v", err)
-	}
+	noError(tb, err)
 	s.must(tb, s.program("cp", "-R", template, s.data()))
 }
 
@@ -221,9 +219,7 @@ func lastingDirectory(tb testing.TB) string {
 	if err == nil {
 		err = handOver(dir)
 	}
-	if err != nil {
-		tb.Fatalf("postgrestest: %v", err)
-	}
+	noError(tb, err)
 	return dir
 }
 
@@ -237,6 +233,13 @@ func (s *Server) program(path string, args ...string) *exec.Cmd {
 	cmd.Dir, cmd.Env = s.dir, []string{"HOME=" + s.dir, "PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
 	unprivileged(cmd)
 	return cmd
+}
+
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatalf("postgrestest: %v", err)
+	}
 }
 
 func (s *Server) must(tb testing.TB, cmd *exec.Cmd) {
@@ -328,10 +331,10 @@ func (s *Server) stop(tb testing.TB) {
 }
 
 // Standby starts a server that follows this one by streaming replication, as a
-// replica that may be promoted. Settings are as for [Start].
-func (s *Server) Standby(tb testing.TB, settings ...string) *Server {
+// replica that may be promoted.
+func (s *Server) Standby(tb testing.TB) *Server {
 	tb.Helper()
-	r := &Server{bin: s.bin, dir: directory(tb), settings: settings}
+	r := &Server{bin: s.bin, dir: directory(tb)}
 	s.must(tb, r.command("pg_basebackup", "--pgdata", r.data(), "--host", s.host, "--port", strconv.Itoa(s.port),
 		"--username", superuser, "--write-recovery-conf", "--wal-method", "stream", "--checkpoint", "fast", "--no-sync"))
 	launched(tb, r)

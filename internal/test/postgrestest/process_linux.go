@@ -72,10 +72,10 @@ func run(cmd *exec.Cmd, gone chan<- struct{}) error {
 }
 
 // StartWithClock is [Start] for a server whose wall clock can be stepped while it runs.
-func StartWithClock(tb testing.TB, settings ...string) (*Server, *redistest.Clock) {
+func StartWithClock(tb testing.TB) (*Server, *redistest.Clock) {
 	tb.Helper()
 	clock, env := redistest.NewClock(tb, directory(tb))
-	return start(tb, &Server{bin: binaries(tb), dir: directory(tb), settings: settings, env: env}), clock
+	return start(tb, &Server{bin: binaries(tb), dir: directory(tb), env: env}), clock
 }
 
 // Stop stops the server with all its processes, as if its machine were frozen.
@@ -112,9 +112,7 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 		awaitState(pid, stopped)
 	}
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		tb.Fatalf("postgrestest: %v", err)
-	}
+	noError(tb, err)
 	for _, path := range stats {
 		text, err := os.ReadFile(path)
 		if err != nil {

@@ -45,13 +45,9 @@ func (c *Cut) Fired() <-chan struct{} { return c.fired }
 func (s *Server) Proxy(tb testing.TB) *Proxy {
 	tb.Helper()
 	l, err := redistest.Listen()
-	if err != nil {
-		tb.Fatalf("postgrestest: %v", err)
-	}
+	noError(tb, err)
 	u, err := url.Parse(s.URL())
-	if err != nil {
-		tb.Fatalf("postgrestest: %v", err)
-	}
+	noError(tb, err)
 	p := &Proxy{listener: l, upstream: u.Host, server: s, stranded: make(chan struct{}), ended: make(chan struct{})}
 	p.running.Go(p.serve)
 	tb.Cleanup(func() {
