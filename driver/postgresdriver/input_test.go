@@ -99,7 +99,8 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 		{"postgres://127.0.0.1:1/db", "connect", false},
 	} {
 		_, err := openURL(t, row.url).Acquire(t.Context(), mutex("k", "a"))
-		if (err == nil) != (row.hint == "") || errors.Is(err, driver.ErrUnavailable) != (err != nil) || errors.Is(err, driver.ErrPermanent) != row.permanent {
+		refused := err != nil
+		if refused != (row.hint != "") || errors.Is(err, driver.ErrUnavailable) != refused || errors.Is(err, driver.ErrPermanent) != row.permanent {
 			t.Errorf("%s: %v; want ErrUnavailable, and ErrPermanent: %t", row.url, err, row.permanent)
 		}
 		if text := fmt.Sprint(err); !strings.Contains(text, row.hint) || strings.Count(text, " (there is no") > 1 {
