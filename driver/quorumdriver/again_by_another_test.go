@@ -3,7 +3,6 @@ package quorumdriver_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,16 +12,24 @@ import (
 	"github.com/leasehold-go/leasehold/internal/clock"
 )
 
-// asked asks for the lease "a" by a visit, and returns the answer.
-func (a asker) asked(ctx context.Context, visit string) (driver.Reply, error) {
-	return a.s.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: visit})
+// wantUnknown fails the test unless err means that the outcome is unknown.
+func wantUnknown(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, driver.ErrNoQuorum) || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v, want an error that leaves the outcome unknown", err)
+	}
 }
 
-// unknown fails the test unless err means that the outcome is unknown.
-func (a asker) unknown(err error) {
-	a.Helper()
-	if !errors.Is(err, driver.ErrNoQuorum) || errors.Is(err, driver.ErrUnavailable) {
-		a.Errorf("%v, want an error that leaves the outcome unknown", err)
+// refuseLate makes the servers refuse acquires, each after a while.
+func refuseLate(all []*server) {
+	for _, s := range all {
+		s.intercept(func(_ context.Context, verb string) error {
+			if verb != "acquire" {
+				return nil
+			}
+			time.Sleep(20 * time.Millisecond)
+			return errRefused
+		})
 	}
 }
 
@@ -39,14 +46,13 @@ func TestAcquire_HR_A6_AVisitThatIsUndoneLeavesTheOthersVotesToBeUndone(t *testi
 			inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 				a.begun()
 				all[0].delay(50 * ms)
-				for _, s := range all[1:] {
-					s.set(func(s *server) { s.cut = true })
-				}
+				all[1].cutOff(true)
+				all[2].cutOff(true)
 				lost := make(chan error, 1)
 				ctx, cancel := context.WithTimeout(context.Background(), c.limit)
 				defer cancel()
 				go func() {
-					_, err := a.asked(ctx, "one")
+					_, err := a.ask(ctx, "a", visit("one"))
 					lost <- err
 				}()
 				synctest.Wait()
@@ -58,30 +64,18 @@ func TestAcquire_HR_A6_AVisitThatIsUndoneLeavesTheOthersVotesToBeUndone(t *testi
 					t.Error("granted by one node of three")
 				}
 				time.Sleep(2 * quorumdriver.DefaultTimeout)
-				wantInside(t, all[0])
+				wantInside(t, all[:1])
 			})
 		})
 	}
 }
 
-// refusing is a node that refuses requests after a while.
-type refusing struct {
-	client
-	after time.Duration
-}
-
-func (r refusing) Acquire(context.Context, driver.Request) (driver.Reply, error) {
-	time.Sleep(r.after)
-	return driver.Reply{}, errRefused
-}
-
 // While a release of another visit is under way at a node that has voted, the vote is not
 // undone yet.
 func TestAcquire_P8_ALostRoundThatWaitsForAnothersReleaseIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		asker{t, quorumOf(t, all)}.begun()
-		a := asker{t, open(t, []driver.Driver{client{all[0]}, refusing{client{all[1]}, 20 * time.Millisecond}, refusing{client{all[2]}, 20 * time.Millisecond}})}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.begun()
+		refuseLate(all[1:])
 		released := make(chan struct{})
 		go func() {
 			defer close(released)
@@ -89,11 +83,11 @@ func TestAcquire_P8_ALostRoundThatWaitsForAnothersReleaseIsUnknown(t *testing.T)
 			all[0].delay(20 * time.Millisecond)
 			_, _ = a.s.Release(context.Background(), driver.Ref{Key: "k", ID: "a", Visit: "two"})
 		}()
-		_, err := a.asked(t.Context(), "one")
-		a.unknown(err)
+		_, err := a.ask(t.Context(), "a", visit("one"))
+		wantUnknown(t, err)
 		<-released
 		time.Sleep(quorumdriver.DefaultTimeout)
-		wantInside(t, all[0])
+		wantInside(t, all[:1])
 	})
 }
 
@@ -105,8 +99,8 @@ func TestAcquire_P8_ALostRoundOfALeaseThatIsHeldIsUnknown(t *testing.T) {
 		synctest.Wait()
 		all[1].kill()
 		all[2].kill()
-		_, err := a.asked(t.Context(), "")
-		a.unknown(err)
+		_, err := a.ask(t.Context(), "a")
+		wantUnknown(t, err)
 		all[1].restart(false)
 		all[2].restart(false)
 		a.renewed("a", driver.Granted)
@@ -123,29 +117,25 @@ func TestAcquire_P8_ALostRoundThatAnotherProcessSharesIsUnknown(t *testing.T) {
 		}
 		all[1].kill()
 		all[2].kill()
-		_, err := a.asked(t.Context(), "one")
-		a.unknown(err)
-		wantInside(t, all[0], "a")
+		_, err := a.ask(t.Context(), "a", visit("one"))
+		wantUnknown(t, err)
+		wantInside(t, all[:1], "a")
 	})
 }
 
 // One node has another holder, and one does not answer: a majority may still have the lease,
 // so it is not lost.
 func TestAcquire_P7_ALeaseThatIsAskedForAgainIsLostOnlyIfAMajorityRefuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		if _, err := all[0].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
-		a := asker{t, quorumOf(t, all)}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		all[0].hold(t, "other", time.Hour)
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
 		all[2].kill()
-		_, err := a.asked(t.Context(), "")
-		a.unknown(err)
+		_, err := a.ask(t.Context(), "a")
+		wantUnknown(t, err)
 		synctest.Wait()
 		all[2].restart(false)
-		wantInside(t, all[1], "a")
+		wantInside(t, all[1:2], "a")
 		a.renewed("a", driver.Granted)
 	})
 }
@@ -154,37 +144,27 @@ func TestAcquire_P7_ALeaseThatIsAskedForAgainIsLostOnlyIfAMajorityRefuses(t *tes
 // Every process answers with the token of the last grant.
 func TestTokens_P4_ALeaseThatEndedAndWasGrantedElsewhereHasItsNewToken(t *testing.T) {
 	for name, ask := range map[string]func(asker) driver.Reply{
-		"asked for": func(a asker) driver.Reply { return a.acquire("a", driver.Granted) },
-		"renewed":   func(a asker) driver.Reply { return a.renewed("a", driver.Granted) },
-		"downgraded": func(a asker) driver.Reply {
-			return a.acquire("a", driver.Granted, func(r *driver.Request) { r.Downgrade, r.Mode = true, driver.Shared })
-		},
+		"asked for":  func(a asker) driver.Reply { return a.acquire("a", driver.Granted) },
+		"renewed":    func(a asker) driver.Reply { return a.renewed("a", driver.Granted) },
+		"downgraded": func(a asker) driver.Reply { return a.acquire("a", driver.Granted, downgrades) },
 	} {
 		for how, pass := range map[string]func(*testing.T, []*server){
 			"": func(*testing.T, []*server) { time.Sleep(2 * ttl) },
 			" after a suspension of this machine": func(t *testing.T, all []*server) {
 				clock.Advance(2 * ttl)
 				for _, s := range all { // time has passed there, too
-					if _, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
-						t.Fatal(err)
-					}
+					s.free(t, "a")
 				}
 			},
 		} {
 			t.Run(name+how, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					all := servers(3)
-					one, two := asker{t, quorumOf(t, all)}, asker{t, quorumOf(t, all)}
+				inBubble(t, 3, func(t *testing.T, all []*server, one asker) {
 					one.acquire("a", driver.Granted)
 					synctest.Wait()
 					pass(t, all)
-					between := two.acquire("b", driver.Granted)
-					two.release("b", driver.Released)
-					synctest.Wait()
-					two.acquire("a", driver.Granted)
-					synctest.Wait()
-					if reply := ask(one); reply.Token <= between.Token {
-						t.Errorf("token %d, after %d", reply.Token, between.Token)
+					between := quorumOf(t, all).succeeds()
+					if reply := ask(one); reply.Token <= between {
+						t.Errorf("token %d, after %d", reply.Token, between)
 					}
 				})
 			})
@@ -192,28 +172,34 @@ func TestTokens_P4_ALeaseThatEndedAndWasGrantedElsewhereHasItsNewToken(t *testin
 	}
 }
 
+// succeeds has the lock as "b", then acquires it as "a", and returns the token of "b".
+func (a asker) succeeds() int64 {
+	a.Helper()
+	between := a.acquire("b", driver.Granted).Token
+	a.release("b", driver.Released)
+	synctest.Wait()
+	a.acquire("a", driver.Granted)
+	synctest.Wait()
+	return between
+}
+
 // The end of the last grant counts, not the end of an earlier grant, which was longer and was lost.
 func TestTokens_P4_ALeaseThatEndedHasItsNewTokenWhateverItHadBefore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		one, two := asker{t, quorumOf(t, all)}, asker{t, quorumOf(t, all)}
-		all[2].set(func(s *server) { s.cut = true })
-		one.acquire("a", driver.Granted, func(r *driver.Request) { r.TTL = 20 * ttl })
+	inBubble(t, 3, func(t *testing.T, all []*server, one asker) {
+		two := quorumOf(t, all)
+		all[2].cutOff(true)
+		one.acquire("a", driver.Granted, lasting(20*ttl))
 		time.Sleep(quorumdriver.DefaultTimeout)
-		all[2].set(func(s *server) { s.cut = false })
+		all[2].cutOff(false)
 		synctest.Wait()
 		two.release("a", driver.Released)
 		synctest.Wait()
 		one.renewed("a", driver.Gone)
 		one.acquire("a", driver.Granted)
 		time.Sleep(2 * ttl)
-		between := two.acquire("b", driver.Granted)
-		two.release("b", driver.Released)
-		synctest.Wait()
-		two.acquire("a", driver.Granted)
-		synctest.Wait()
-		if reply := one.renewed("a", driver.Granted); reply.Token <= between.Token {
-			t.Errorf("token %d, after %d", reply.Token, between.Token)
+		between := two.succeeds()
+		if reply := one.renewed("a", driver.Granted); reply.Token <= between {
+			t.Errorf("token %d, after %d", reply.Token, between)
 		}
 	})
 }
@@ -223,58 +209,39 @@ func TestTokens_P4_ALeaseThatEndedHasItsNewTokenWhateverItHadBefore(t *testing.T
 func TestAcquire_P8_ARoundDuringWhichTheLeaseEndsIsUndone(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.begun()
-		if _, err := all[1].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour}); err != nil {
-			t.Fatal(err)
-		}
+		all[1].hold(t, "other", time.Hour)
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
 		time.Sleep(ttl - ttl/50) // it ends before the node that is cut off is given up
-		all[2].set(func(s *server) { s.cut = true })
-		_, err := a.asked(t.Context(), "")
+		all[2].cutOff(true)
+		_, err := a.ask(t.Context(), "a")
 		time.Sleep(100 * time.Millisecond)
 		if err == nil {
-			wantInside(t, all[0])
+			wantInside(t, all[:1])
 		} else {
-			a.unknown(err)
+			wantUnknown(t, err)
 		}
 	})
 }
 
-// turning is a node that refuses requests, after a while, once now is set.
-type turning struct {
-	client
-	now *atomic.Bool
-}
-
-func (r turning) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if r.now.Load() {
-		time.Sleep(20 * time.Millisecond)
-		return driver.Reply{}, errRefused
-	}
-	return r.client.Acquire(ctx, req)
-}
-
 // The same, but another call of the process repeats the request, and so detects the end first.
 func TestAcquire_P8_ARoundDuringWhichAnotherSeesTheEndIsUndone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		asker{t, quorumOf(t, all)}.begun()
-		var now atomic.Bool
-		a := asker{t, open(t, []driver.Driver{client{all[0]}, turning{client{all[1]}, &now}, turning{client{all[2]}, &now}})}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
 		time.Sleep(ttl - ttl/100 - 12*time.Millisecond) // its end is near
-		now.Store(true)
+		refuseLate(all[1:])
 		go func() {
 			time.Sleep(15 * time.Millisecond)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 			defer cancel()
-			_, _ = a.asked(ctx, "")
+			_, _ = a.ask(ctx, "a")
 		}()
-		_, err := a.asked(t.Context(), "")
+		_, err := a.ask(t.Context(), "a")
 		time.Sleep(100 * time.Millisecond)
 		if errors.Is(err, driver.ErrUnavailable) {
-			wantInside(t, all[0])
+			wantInside(t, all[:1])
 		}
 	})
 }
@@ -285,15 +252,13 @@ func TestDowngrade_P8_WithoutAMajorityThatRefusesIsUnknown(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		token := a.acquire("a", driver.Granted).Token
 		synctest.Wait()
-		if _, err := all[0].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
-			t.Fatal(err)
-		}
+		all[0].free(t, "a")
 		all[2].kill()
-		reply, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl, Mode: driver.Shared, Downgrade: true})
+		reply, err := a.ask(t.Context(), "a", downgrades)
 		if err == nil {
 			t.Errorf("%+v", reply)
 		}
-		a.unknown(err)
+		wantUnknown(t, err)
 		all[2].restart(false)
 		if got := a.renewed("a", driver.Granted); got.Token != token {
 			t.Errorf("token %d, want %d", got.Token, token)

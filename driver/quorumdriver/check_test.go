@@ -8,7 +8,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
 // looked is a node whose Check returns a fixed report.
@@ -46,12 +45,7 @@ func TestCheck_LooksAtEveryNodeAndComparesThem(t *testing.T) {
 		"untold":          {[]driver.Driver{node("a", "a"), node("b", "b"), memdriver.New()}, driver.Notice, "independence", "node 3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := quorumdriver.New(row.nodes)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			report, err := s.Check(t.Context())
+			report, err := open(t, row.nodes).s.Check(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,12 +62,7 @@ func TestCheck_LooksAtEveryNodeAndComparesThem(t *testing.T) {
 func TestCheck_FailsWithoutAMajority(t *testing.T) {
 	a, b := node("a", "a"), node("b", "b")
 	a.err, b.err = driver.ErrUnavailable, driver.ErrUnavailable
-	s, err := quorumdriver.New([]driver.Driver{a, b, node("c", "c")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	_, err = s.Check(t.Context())
+	_, err := open(t, []driver.Driver{a, b, node("c", "c")}).s.Check(t.Context())
 	if !errors.Is(err, driver.ErrNoQuorum) || !strings.Contains(err.Error(), "node 1") {
 		t.Errorf("%v, want ErrNoQuorum that names the nodes", err)
 	}

@@ -42,7 +42,7 @@ func TestConformance_OverMemory(t *testing.T) {
 						for _, s := range stores {
 							nodes = append(nodes, s.Join())
 						}
-						return settled{open(t, nodes, c.opts...)}
+						return settled{open(t, nodes, c.opts...).s}
 					},
 					Wrap: func(t *testing.T, row func(*testing.T)) {
 						synctest.Test(t, func(t *testing.T) {
@@ -83,18 +83,4 @@ func (s settled) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 func (s settled) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	defer s.Settle()
 	return s.Driver.Release(ctx, ref)
-}
-
-func open(t testing.TB, nodes []driver.Driver, opts ...quorumdriver.Option) *quorumdriver.Driver {
-	t.Helper()
-	s, err := quorumdriver.New(nodes, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error("close:", err)
-		}
-	})
-	return s
 }

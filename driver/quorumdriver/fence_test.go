@@ -2,7 +2,6 @@ package quorumdriver_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -11,12 +10,10 @@ import (
 
 func TestTokens_Q6_RiseOverEveryPairOfMajorities(t *testing.T) {
 	const n, need = 5, 3
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(n)
+	inBubble(t, n, func(t *testing.T, all []*server, a asker) {
 		for i, s := range all {
 			s.skew = time.Duration(n-i) * time.Minute
 		}
-		a := asker{t, quorumOf(t, all)}
 		last := int64(0)
 		for mask := range 1 << n {
 			down := 0
@@ -41,10 +38,8 @@ func TestTokens_Q6_RiseOverEveryPairOfMajorities(t *testing.T) {
 }
 
 func TestTokens_AreWrittenBackBeforeTheyAreHandedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		all[0].skew = time.Hour
-		a := asker{t, quorumOf(t, all)}
 		token := a.acquire("a", driver.Granted).Token
 		have := 0
 		for _, s := range all {
@@ -62,30 +57,23 @@ func TestTokens_AreWrittenBackBeforeTheyAreHandedOut(t *testing.T) {
 }
 
 func TestTokens_OfANodeThatCannotBeWrittenToAreNotHandedOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		all[0].skew = 48 * time.Hour // further ahead than the other nodes follow
-		a := asker{t, quorumOf(t, all)}
 		all[2].kill()
-		_, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl})
-		if err == nil {
+		if _, err := a.ask(t.Context(), "a"); err == nil {
 			t.Fatal("granted with a token that no majority has")
 		}
-		t.Log(err)
-		for _, s := range all[:2] {
-			wantInside(t, s)
-		}
+		wantInside(t, all[:2])
 	})
 }
 
 func TestTokens_AreZeroWithoutFencing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := asker{t, quorumOf(t, servers(3), quorumdriver.WithoutFencing())}
+	inBubble(t, 3, func(t *testing.T, _ []*server, a asker) {
 		if got := a.acquire("a", driver.Granted).Token; got != 0 {
 			t.Errorf("token %d", got)
 		}
 		if got := a.renewed("a", driver.Granted).Token; got != 0 {
 			t.Errorf("token %d", got)
 		}
-	})
+	}, quorumdriver.WithoutFencing())
 }

@@ -14,32 +14,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// unmarked returns servers without marks, as before the first use.
-func unmarked(n int) (all []*server) {
-	for range n {
-		all = append(all, &server{store: memdriver.New()})
-	}
-	return all
-}
-
-func (s *server) marked(t testing.TB) (left time.Duration, ok bool) {
-	t.Helper()
-	mark, ok, err := s.store.Marked(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mark.Quarantine, ok
-}
-
 func TestGuard_NewNodesServeAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := unmarked(3)
 		var processes sync.WaitGroup
 		for i := range 4 { // that begin at the same time
-			s := quorumOf(t, all)
+			a := quorumOf(t, all)
 			processes.Go(func() {
-				req := driver.Request{Key: string(rune('a' + i)), ID: "x", TTL: ttl}
-				if reply, err := s.Acquire(context.Background(), req); err != nil || reply.State != driver.Granted {
+				key := func(r *driver.Request) { r.Key = string(rune('a' + i)) }
+				if reply, err := a.ask(context.Background(), "x", key); err != nil || reply.State != driver.Granted {
 					t.Errorf("%+v, %v", reply, err)
 				}
 			})
@@ -64,9 +47,7 @@ func TestGuard_AForgottenVoteDoesNotCountTwice(t *testing.T) {
 		"unguarded": {[]quorumdriver.Option{quorumdriver.WithoutGuard()}, driver.Granted}, // the test finds it
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := servers(5)
-				a, b := asker{t, quorumOf(t, all, c.opts...)}, asker{t, quorumOf(t, all, c.opts...)}
+			inBubble(t, 5, func(t *testing.T, all []*server, a asker) {
 				all[3].kill()
 				all[4].kill()
 				a.acquire("a", driver.Granted)
@@ -76,27 +57,24 @@ func TestGuard_AForgottenVoteDoesNotCountTwice(t *testing.T) {
 					s.restart(false)
 				}
 				all[2].restart(true)
-				reply, err := b.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl})
+				reply, err := quorumOf(t, all, c.opts...).ask(t.Context(), "b")
 				if reply.State != c.want {
 					t.Errorf("%+v, %v while a holds it", reply, err)
 				}
-			})
+			}, c.opts...)
 		})
 	}
 }
 
 func TestGuard_ANodeThatForgotServesAfterItsQuarantine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const maxTTL, skew = time.Minute, 5 * time.Second
-		all := servers(3)
-		a := asker{t, quorumOf(t, all, quorumdriver.WithMaxTTL(maxTTL), quorumdriver.WithMaxSkew(skew))}
+	const maxTTL, skew = time.Minute, 5 * time.Second
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted)
 		a.release("a", driver.Released)
 		synctest.Wait()
-		all[0].kill()
-		all[0].restart(true)
+		all[0].lose()
 		all[1].kill() // so that the vote of the node that lost its data is needed
-		_, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl})
+		_, err := a.ask(t.Context(), "b")
 		if !errors.Is(err, driver.ErrNoQuorum) || !strings.Contains(err.Error(), "node 1: store may have lost its data") {
 			t.Fatalf("%v, want ErrNoQuorum with the reason", err)
 		}
@@ -106,15 +84,15 @@ func TestGuard_ANodeThatForgotServesAfterItsQuarantine(t *testing.T) {
 		}
 		time.Sleep(left)
 		a.acquire("c", driver.Granted)
-	})
+	}, quorumdriver.WithMaxTTL(maxTTL), quorumdriver.WithMaxSkew(skew))
 }
 
 func TestGuard_EmptyNodesOfWhichNotAllAreReachedAreNotTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := unmarked(3)
 		all[2].kill()
-		s := quorumOf(t, all, quorumdriver.WithMaxTTL(time.Minute))
-		if reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl}); !errors.Is(err, driver.ErrNoQuorum) {
+		a := quorumOf(t, all, quorumdriver.WithMaxTTL(time.Minute))
+		if reply, err := a.ask(t.Context(), "a"); !errors.Is(err, driver.ErrNoQuorum) {
 			t.Fatalf("%+v, %v", reply, err)
 		}
 		for i, s := range all[:2] {
@@ -123,32 +101,30 @@ func TestGuard_EmptyNodesOfWhichNotAllAreReachedAreNotTrusted(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Minute)
-		asker{t, s}.acquire("a", driver.Granted)
+		a.acquire("a", driver.Granted)
 	})
 }
 
 func TestGuard_LeasesLongerThanTheQuarantineAreRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := quorumOf(t, servers(3), quorumdriver.WithMaxTTL(time.Minute))
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		long := driver.Request{Key: "k", ID: "a", TTL: 61 * time.Second}
-		if err := driver.Supports(s, long); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "WithMaxTTL") {
+		if err := driver.Supports(a.s, long); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "WithMaxTTL") {
 			t.Errorf("%v", err)
 		}
-		if _, err := s.Acquire(t.Context(), long); !errors.Is(err, errors.ErrUnsupported) {
+		if _, err := a.s.Acquire(t.Context(), long); !errors.Is(err, errors.ErrUnsupported) {
 			t.Errorf("acquire: %v", err)
 		}
-		a := asker{t, s}
 		a.acquire("a", driver.Granted)
-		s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Hour}}, func(_ int, _ driver.Reply, err error) {
+		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: time.Hour}}, func(_ int, _ driver.Reply, err error) {
 			if !errors.Is(err, errors.ErrUnsupported) {
 				t.Errorf("renew: %v", err)
 			}
 		})
 		a.renewed("a", driver.Granted)
-		if err := driver.Supports(quorumOf(t, servers(3), quorumdriver.WithoutGuard()), long); err != nil {
+		if err := driver.Supports(quorumOf(t, all, quorumdriver.WithoutGuard()).s, long); err != nil {
 			t.Errorf("without the guard: %v", err)
 		}
-	})
+	}, quorumdriver.WithMaxTTL(time.Minute))
 }
 
 func TestGuard_NodesWithoutAMarkOfTheirKindAreTrusted(t *testing.T) {
@@ -157,6 +133,6 @@ func TestGuard_NodesWithoutAMarkOfTheirKindAreTrusted(t *testing.T) {
 		for range 3 {
 			nodes = append(nodes, struct{ driver.Driver }{memdriver.New()})
 		}
-		asker{t, open(t, nodes)}.acquire("a", driver.Granted)
+		open(t, nodes).acquire("a", driver.Granted)
 	})
 }

@@ -12,31 +12,23 @@ import (
 // this node answers the first request late.
 func ahead(t *testing.T) (all []*server, a asker, first driver.Reply) {
 	all = servers(3)
-	a = asker{t, quorumOf(t, all)}.begun()
-	ref := driver.Ref{Key: "k", ID: "x", TTL: ttl}
-	grant, err := all[2].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "x", TTL: ttl})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref.Token = grant.Token + time.Hour.Microseconds()
+	a = quorumOf(t, all).begun()
+	all[2].hold(t, "x", ttl)
+	ref := driver.Ref{Key: "k", ID: "x", TTL: ttl, Token: all[2].inside(t)[0].Token + time.Hour.Microseconds()}
 	all[2].store.Renew(t.Context(), []driver.Ref{ref}, func(int, driver.Reply, error) {})
-	if _, err := all[2].store.Release(t.Context(), ref); err != nil {
-		t.Fatal(err)
-	}
+	all[2].free(t, "x")
 	all[2].delay(20 * time.Millisecond)
 	first = a.acquire("a", driver.Granted)
 	all[2].delay(0)
 	return all, a, first
 }
 
-// tokenAt returns the token of the lease at the server.
-func (s *server) tokenAt(t *testing.T, id string) int64 {
+// wantTokenAt checks the token of the lease "a" at the server.
+func (s *server) wantTokenAt(t *testing.T, want int64) {
 	t.Helper()
-	snap, err := s.store.Inspect(t.Context(), "k")
-	if err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != id {
-		t.Fatalf("%+v, %v; want %s inside", snap, err, id)
+	if in := s.inside(t); len(in) != 1 || in[0].ID != "a" || in[0].Token != want {
+		t.Errorf("%+v; want a inside with token %d", in, want)
 	}
-	return snap.Holders[0].Token
 }
 
 func TestAcquire_HR_B4_AskingAgainAnswersTheTokenThatWasTold(t *testing.T) {
@@ -52,7 +44,7 @@ func TestAcquire_HR_B4_AskingAgainAnswersTheTokenThatWasTold(t *testing.T) {
 				if down >= 0 {
 					all[down].kill()
 				}
-				for name, other := range map[string]asker{"its process": a, "another process": {t, quorumOf(t, all)}} {
+				for name, other := range map[string]asker{"its process": a, "another process": quorumOf(t, all)} {
 					if got := other.acquire("a", driver.Granted); got.Token != first.Token {
 						t.Errorf("asked again by %s with node %d down: token %d, want %d", name, down+1, got.Token, first.Token)
 					}
@@ -69,10 +61,8 @@ func TestAcquire_HR_B4_ANodeThatIsAheadIsLevelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, a, first := ahead(t)
 		time.Sleep(time.Second)
-		for i, s := range all {
-			if got := s.tokenAt(t, "a"); got != first.Token {
-				t.Errorf("node %d: token %d, want %d", i+1, got, first.Token)
-			}
+		for _, s := range all {
+			s.wantTokenAt(t, first.Token)
 		}
 		// A renewal levels a node whose token gets ahead later.
 		ref := driver.Ref{Key: "k", ID: "a", TTL: ttl, Token: first.Token + 1000}
@@ -81,9 +71,7 @@ func TestAcquire_HR_B4_ANodeThatIsAheadIsLevelled(t *testing.T) {
 			t.Errorf("renewed: token %d, want %d", got.Token, first.Token)
 		}
 		synctest.Wait()
-		if got := all[1].tokenAt(t, "a"); got != first.Token {
-			t.Errorf("after a renewal: token %d, want %d", got, first.Token)
-		}
+		all[1].wantTokenAt(t, first.Token)
 		a.release("a", driver.Released)
 		synctest.Wait()
 		// A majority may answer without the node that was ahead: no caller has received its token.
@@ -96,9 +84,8 @@ func TestAcquire_HR_B4_ANodeThatIsAheadIsLevelled(t *testing.T) {
 // A lease expired, and another client had the lock in between. The next grant to its id is a
 // new one, although the process has not noticed the expiry.
 func TestAcquire_HR_B4_ALeaseThatWasOverGetsATokenOfItsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		p, q := asker{t, quorumOf(t, all)}, asker{t, quorumOf(t, all)}
+	inBubble(t, 3, func(t *testing.T, all []*server, p asker) {
+		q := quorumOf(t, all)
 		p.acquire("a", driver.Granted)
 		time.Sleep(2 * ttl)
 		second := q.acquire("b", driver.Granted)

@@ -9,15 +9,14 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
 // refuses checks that the quorum grants no lock, and that its error contains says.
-func refuses(t *testing.T, s *quorumdriver.Driver, says string) {
-	t.Helper()
-	reply, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: ttl})
+func (a asker) refuses(says string) {
+	a.Helper()
+	reply, err := a.ask(a.Context(), "other")
 	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), says) {
-		t.Errorf("%+v, %v; want ErrInvalid with %q", reply, err, says)
+		a.Errorf("%+v, %v; want ErrInvalid with %q", reply, err, says)
 	}
 }
 
@@ -33,15 +32,15 @@ func TestMembers_HR_F11_ThreeAgainstFiveNodesAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := unmarked(5)
-				asker{t, quorumOf(t, c.first(all))}.acquire("a", driver.Granted)
+				quorumOf(t, c.first(all)).acquire("a", driver.Granted)
 				synctest.Wait()
 				second := quorumOf(t, c.then(all))
 				if c.says != "" {
-					refuses(t, second, c.says)
-					refuses(t, second, c.says)
+					second.refuses(c.says)
+					second.refuses(c.says)
 					return
 				}
-				reply, err := second.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: ttl})
+				reply, err := second.ask(t.Context(), "other")
 				if err == nil && reply.State == driver.Granted {
 					t.Errorf("%+v while a is held", reply)
 				}
@@ -56,9 +55,9 @@ func TestMembers_HR_F11_TwoThatBeginTogetherAreNotBothServed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := unmarked(5)
 			granted := make(chan bool, 2)
-			for _, s := range []*quorumdriver.Driver{quorumOf(t, all[2:]), quorumOf(t, all)} {
+			for _, a := range []asker{quorumOf(t, all[2:]), quorumOf(t, all)} {
 				go func() {
-					reply, err := s.Acquire(context.Background(), driver.Request{Key: "k", ID: "a", TTL: ttl})
+					reply, err := a.ask(context.Background(), "a")
 					granted <- err == nil && reply.State == driver.Granted
 				}()
 			}
@@ -75,10 +74,9 @@ func TestMembers_HR_F11_AServerThatIsNamedTwiceIsRefused(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := unmarked(3)
 				if name != "new" {
-					asker{t, quorumOf(t, all)}.begun()
+					quorumOf(t, all).begun()
 				}
-				twice := quorumOf(t, []*server{all[0], all[1], {store: all[1].store}})
-				refuses(t, twice, "node 3 is the same store as node 2")
+				quorumOf(t, []*server{all[0], all[1], {store: all[1].store}}).refuses("node 3 is the same store as node 2")
 			})
 		})
 	}
@@ -88,19 +86,18 @@ func TestMembers_HR_F11_AServerThatIsNamedTwiceIsRefused(t *testing.T) {
 func TestMembers_HR_F11_ANodeThatWasAwayIsComparedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := unmarked(3)
-		asker{t, quorumOf(t, all)}.begun()
+		quorumOf(t, all).begun()
 		all[1].kill()
 		same := server{store: all[0].store}
 		same.kill()
 		twice := quorumOf(t, []*server{all[0], &same, all[2]})
-		a := asker{t, twice}
-		a.acquire("a", driver.Granted)
-		a.release("a", driver.Released)
+		twice.acquire("a", driver.Granted)
+		twice.release("a", driver.Released)
 		same.restart(false)
 		time.Sleep(2 * time.Second)
-		_, _ = a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl}) // makes the quorum compare again
+		_, _ = twice.ask(t.Context(), "b") // makes the quorum compare again
 		synctest.Wait()
-		refuses(t, twice, "node 2 is the same store as node 1")
+		twice.refuses("node 2 is the same store as node 1")
 	})
 }
 
@@ -109,15 +106,14 @@ func TestMembers_HR_F11_ANodeThatWasAwayIsComparedLater(t *testing.T) {
 func TestMembers_HR_F11_WhatWasMendedIsServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := unmarked(5)
-		asker{t, quorumOf(t, all[:3])}.begun()
+		quorumOf(t, all[:3]).begun()
 		five := quorumOf(t, all)
-		refuses(t, five, "one of 3 nodes")
+		five.refuses("one of 3 nodes")
 		for _, s := range all {
-			s.kill()
-			s.restart(true)
+			s.lose()
 		}
 		time.Sleep(2 * time.Second)
-		asker{t, five}.acquire("a", driver.Granted)
+		five.acquire("a", driver.Granted)
 	})
 }
 
@@ -131,20 +127,19 @@ func TestGuard_HR_A8_NoNodeIsMarkedAsNewOnAnOldLook(t *testing.T) {
 		for _, s := range all {
 			late = append(late, heldUp{client{s}, goOn})
 		}
-		x, y, z := open(t, late), asker{t, quorumOf(t, all)}, quorumOf(t, all)
-		go func() { _, _ = x.Acquire(context.Background(), driver.Request{Key: "x", ID: "x", TTL: ttl}) }()
+		x, y, z := open(t, late), quorumOf(t, all), quorumOf(t, all)
+		go func() { _, _ = x.ask(context.Background(), "x", func(r *driver.Request) { r.Key = "x" }) }()
 		synctest.Wait() // it has found that all are new
 		y.begun()
 		all[0].kill()
 		y.acquire("y", driver.Granted, func(r *driver.Request) { r.Key, r.TTL = "once", 5*time.Minute }) // by the last two
 		all[0].restart(false)
-		all[2].kill()
-		all[2].restart(true)
+		all[2].lose()
 		close(goOn)
 		synctest.Wait()
 		all[1].kill() // so that the vote of the node that lost its data is needed
 		time.Sleep(2 * time.Second)
-		reply, err := z.Acquire(context.Background(), driver.Request{Key: "once", ID: "z", TTL: time.Minute})
+		reply, err := z.ask(t.Context(), "z", func(r *driver.Request) { r.Key, r.TTL = "once", time.Minute })
 		if err == nil {
 			t.Errorf("%+v while y is held", reply)
 		}

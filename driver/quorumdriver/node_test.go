@@ -5,36 +5,33 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/teststore"
 )
 
 // A request during a release finds the lock held. But if a majority does not answer the
 // release, the outcome is unknown.
 func TestAcquire_BehindAReleaseThatNobodyAnswersIsNotRefused(t *testing.T) {
 	for range 20 { // the outcome depends on the order of the calls
-		synctest.Test(t, func(t *testing.T) {
-			all := servers(3)
-			s := quorumOf(t, all)
-			asker{t, s}.acquire("a", driver.Granted)
+		inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+			a.acquire("a", driver.Granted)
 			for _, server := range all[1:] {
 				server.stop()
 				defer server.cont()
 			}
-			go func() { _, _ = s.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}) }()
+			go func() { _, _ = a.s.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}) }()
 			synctest.Wait()
 			errs := make(chan error)
 			const askers = 10 // more than maxGateWaiters
 			time.Sleep(200 * time.Millisecond)
 			for i := range askers {
 				go func() {
-					reply, err := s.Acquire(context.Background(), driver.Request{Key: "k", ID: fmt.Sprint("b", i), TTL: 100 * time.Millisecond})
+					reply, err := a.ask(context.Background(), fmt.Sprint("b", i), lasting(100*time.Millisecond))
 					if err == nil {
 						err = fmt.Errorf("state %d", reply.State)
 					}
@@ -53,9 +50,7 @@ func TestAcquire_BehindAReleaseThatNobodyAnswersIsNotRefused(t *testing.T) {
 // A cancelled call is no evidence about a node: the quorum still does not wait for a node
 // that hangs.
 func TestNode_StaysKnownToHangWhenACallIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		s := quorumOf(t, all)
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		all[1].stop()
 		all[2].stop()
 		defer all[2].cont()
@@ -63,7 +58,7 @@ func TestNode_StaysKnownToHangWhenACallIsGivenUp(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			start := time.Now()
-			_, err := s.Inspect(ctx, "k")
+			_, err := a.s.Inspect(ctx, "k")
 			return time.Since(start), err
 		}
 		for _, limit := range []time.Duration{time.Minute, 10 * time.Millisecond} {
@@ -82,15 +77,16 @@ func TestNode_StaysKnownToHangWhenACallIsGivenUp(t *testing.T) {
 // Every acquire reaches the nodes in quarantine. Reading their marks may take time, and the
 // reads must not pile up.
 func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(5)
-		var nodes []driver.Driver
-		var veil atomic.Bool
+	inBubble(t, 5, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		for _, s := range all {
-			nodes = append(nodes, veiled{client{s}, &veil})
+			s.intercept(func(ctx context.Context, verb string) error {
+				if verb == "marked" {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			})
 		}
-		a := asker{t, open(t, nodes)}.begun()
-		veil.Store(true)
 		all[4].restart(true)
 		a.acquire("a", driver.Granted)
 		a.release("a", driver.Released)
@@ -106,27 +102,13 @@ func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
 	})
 }
 
-// veiled does not return its mark while veil is set.
-type veiled struct {
-	client
-	veil *atomic.Bool
-}
-
-func (v veiled) Marked(ctx context.Context) (driver.Mark, bool, error) {
-	if !v.veil.Load() {
-		return v.client.Marked(ctx)
-	}
-	<-ctx.Done()
-	return driver.Mark{}, false, ctx.Err()
-}
-
 // A holder that is uncontended may release the lock in a shorter way.
 func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
 		var received []bool
 		one := &lonely{client{all[0]}, true, &received}
-		a := asker{t, open(t, []driver.Driver{one, &lonely{client{all[1]}, true, new([]bool)}, &lonely{client{all[2]}, true, new([]bool)}})}
+		a := open(t, []driver.Driver{one, &lonely{client{all[1]}, true, new([]bool)}, &lonely{client{all[2]}, true, new([]bool)}})
 		for _, alone := range []bool{true, false} {
 			one.alone = alone
 			all[2].stop()
@@ -181,18 +163,18 @@ func TestQuorum_AFreePairIsTwoRoundTrips(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const way = 5 * time.Millisecond
-				var all []*counter
-				var nodes []driver.Driver
-				for range 5 {
-					all = append(all, &counter{})
-					nodes = append(nodes, all[len(all)-1])
+				all := servers(5)
+				now := time.Now() // held, so that the tokens are consecutive, as Redis has them without contention
+				for _, s := range all {
+					s.store, s.consecutive = teststore.NewTable(func() time.Time { return now }).Join(), true
+					_ = s.store.Mark(t.Context(), driver.Mark{}, "")
 				}
 				delay := func(d time.Duration, which ...int) {
 					for _, i := range which {
-						all[i].way.Store(int64(d))
+						all[i].delay(d)
 					}
 				}
-				a := asker{t, open(t, nodes, opts...)}
+				a := quorumOf(t, all, opts...).begun()
 				n := 0
 				pair := func() {
 					t.Helper()
@@ -223,56 +205,3 @@ func TestQuorum_AFreePairIsTwoRoundTrips(t *testing.T) {
 		})
 	}
 }
-
-// counter is a store of one lock with consecutive tokens, as Redis has for a lock without
-// contention. Each way takes some time.
-type counter struct {
-	way atomic.Int64
-
-	mu     sync.Mutex
-	holder string
-	token  int64
-}
-
-func (c *counter) sleep() { time.Sleep(time.Duration(c.way.Load())) }
-
-func (c *counter) Acquire(_ context.Context, req driver.Request) (driver.Reply, error) {
-	c.sleep()
-	defer c.sleep()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.holder != "" {
-		return driver.Reply{State: driver.Busy}, nil
-	}
-	c.holder, c.token = req.ID, max(c.token, req.MinToken)+1
-	return driver.Reply{State: driver.Granted, Token: c.token, Holds: 1}, nil
-}
-
-func (c *counter) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	c.sleep()
-	defer c.sleep()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for i, ref := range refs {
-		if c.holder != ref.ID {
-			each(i, driver.Reply{}, nil)
-			continue
-		}
-		c.token = max(c.token, ref.Token)
-		each(i, driver.Reply{State: driver.Granted, Token: c.token, Holds: 1}, nil)
-	}
-}
-
-func (c *counter) Release(_ context.Context, ref driver.Ref) (driver.Reply, error) {
-	c.sleep()
-	defer c.sleep()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.holder != ref.ID {
-		return driver.Reply{}, nil
-	}
-	c.holder = ""
-	return driver.Reply{State: driver.Released}, nil
-}
-
-func (c *counter) Close() error { return nil }

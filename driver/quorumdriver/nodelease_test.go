@@ -13,9 +13,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// delay makes later requests to the server take d each way.
-func (s *server) delay(d time.Duration) { s.set(func(s *server) { s.slow = d }) }
-
 // A call whose context has ended takes a free turn, and then returns the context's error
 // instead of one about another call.
 func TestTurn_IsTakenIfItIsFree(t *testing.T) {
@@ -36,7 +33,7 @@ func TestRelease_AnAcquireThatComesLateRevivesNothing(t *testing.T) {
 		all[2].delay(0)
 		a.release("a", driver.Released)
 		time.Sleep(10 * quorumdriver.DefaultTimeout)
-		wantInside(t, all[2])
+		wantInside(t, all[2:])
 	})
 }
 
@@ -51,38 +48,33 @@ func TestRelease_HR_A6_ReachesANodeThatHangsWithOtherCalls(t *testing.T) {
 		all[2].delay(0)
 		a.release("a", driver.Released)
 		time.Sleep(10 * quorumdriver.DefaultTimeout)
-		wantInside(t, all[2])
+		wantInside(t, all[2:])
 	})
 }
 
 // The release of a lost round may also arrive after the same lease was granted. A node that may
 // still carry it out has no vote.
 func TestAcquire_AReleaseThatComesLateTakesNothingAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		s := quorumOf(t, all)
-		a := asker{t, s}.begun()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		a.begun()
 		for _, s := range all[1:] {
-			_, _ = s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour})
-		}
-		waits := func(r *driver.Request) { r.TicketTTL = time.Minute }
-		// The first node grants it, and does not answer the release.
-		for _, s := range all[1:] {
+			s.hold(t, "other", time.Hour)
 			s.delay(5 * time.Millisecond)
 		}
+		// The first node grants it, and does not answer the release.
 		go func() {
 			time.Sleep(5 * time.Millisecond)
 			all[0].stop()
 		}()
 		a.acquire("a", driver.Busy, waits)
-		wantInside(t, all[0], "a")
+		wantInside(t, all[:1], "a")
 		for _, s := range all[1:] {
 			s.delay(0)
 		}
-		_, _ = all[1].store.Release(t.Context(), driver.Ref{Key: "k", ID: "other"})
+		all[1].free(t, "other")
 		done := make(chan driver.Reply, 1)
 		go func() {
-			reply, _ := s.Acquire(context.Background(), driver.Request{Key: "k", ID: "a", TTL: ttl, TicketTTL: time.Minute, ConfirmWindow: time.Second})
+			reply, _ := a.ask(context.Background(), "a", waits)
 			done <- reply
 		}()
 		time.Sleep(time.Millisecond)
@@ -113,17 +105,15 @@ func TestRelease_P8_ARepetitionCountsTheNodesThatHaveReleased(t *testing.T) {
 // A renewal of a waiter may still be on its way when the waiter gives up its ticket.
 func TestRenew_OfAWaiterThatHasGoneTakesNothing(t *testing.T) {
 	for i := range 50 {
-		synctest.Test(t, func(t *testing.T) {
-			all := servers(3)
-			holder, s := asker{t, quorumOf(t, all)}, quorumOf(t, all)
-			a := asker{t, s}
+		inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+			holder := quorumOf(t, all)
 			holder.acquire("holder", driver.Granted)
-			sub, err := s.Watch(func(driver.Hint) {})
+			sub, err := a.s.Watch(func(driver.Hint) {})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer sub.Close()
-			a.acquire("a", driver.Busy, func(r *driver.Request) { r.TicketTTL = time.Minute })
+			a.acquire("a", driver.Busy, waits)
 			holder.release("holder", driver.Released)
 			var both sync.WaitGroup
 			both.Go(func() {
@@ -131,18 +121,16 @@ func TestRenew_OfAWaiterThatHasGoneTakesNothing(t *testing.T) {
 					runtime.Gosched()
 				}
 				refs := []driver.Ref{{Key: "k", ID: "a", TTL: ttl, TicketTTL: time.Minute}}
-				s.Renew(context.Background(), refs, func(int, driver.Reply, error) {})
+				a.s.Renew(context.Background(), refs, func(int, driver.Reply, error) {})
 			})
 			both.Go(func() {
-				if _, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}); err != nil {
+				if _, err := a.s.Release(context.Background(), driver.Ref{Key: "k", ID: "a"}); err != nil {
 					t.Error(err)
 				}
 			})
 			both.Wait()
 			time.Sleep(time.Second)
-			for _, s := range all {
-				wantInside(t, s)
-			}
+			wantInside(t, all)
 		})
 	}
 }

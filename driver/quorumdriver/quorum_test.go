@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,25 +24,52 @@ type asker struct {
 
 const ttl = 10 * time.Second
 
-func (a asker) acquire(id string, want driver.State, opts ...func(*driver.Request)) driver.Reply {
-	a.Helper()
-	req := driver.Request{Key: "k", ID: id, TTL: ttl, ConfirmWindow: time.Second}
-	for _, opt := range opts {
-		opt(&req)
+// open returns a quorum of the nodes, which is closed at the end of the test.
+func open(t testing.TB, nodes []driver.Driver, opts ...quorumdriver.Option) asker {
+	t.Helper()
+	s, err := quorumdriver.New(nodes, opts...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	reply, err := a.s.Acquire(context.Background(), req)
-	if err != nil || reply.State != want {
-		a.Fatalf("acquire %s: %+v, %v; want state %d", id, reply, err, want)
-	}
-	return reply
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error("close:", err)
+		}
+	})
+	return asker{t, s}
 }
 
-// inBubble plays f in virtual time, on the quorum of n servers.
-func inBubble(t *testing.T, n int, f func(t *testing.T, all []*server, a asker)) {
+// quorumOf returns another process's quorum of the servers.
+func quorumOf(t testing.TB, all []*server, opts ...quorumdriver.Option) asker {
+	t.Helper()
+	var nodes []driver.Driver
+	for _, s := range all {
+		nodes = append(nodes, client{s})
+	}
+	return open(t, nodes, opts...)
+}
+
+// clientOf returns a client of a quorum, which is closed at the end of the test.
+func clientOf(t testing.TB, a asker) *leasehold.Client {
+	t.Helper()
+	c, err := leasehold.New(a.s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c
+}
+
+// inBubble plays f in virtual time, on a quorum of n servers.
+func inBubble(t *testing.T, n int, f func(t *testing.T, all []*server, a asker), opts ...quorumdriver.Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(n)
-		f(t, all, asker{t, quorumOf(t, all)})
+		f(t, all, quorumOf(t, all, opts...))
 	})
 }
 
@@ -55,6 +83,45 @@ func (a asker) begun() asker {
 	return a
 }
 
+// option changes a request.
+type option func(*driver.Request)
+
+// waits makes a request one of a waiter.
+func waits(r *driver.Request) { r.TicketTTL = time.Minute }
+
+// downgrades makes a request a downgrade.
+func downgrades(r *driver.Request) { r.Downgrade, r.Mode = true, driver.Shared }
+
+// visit sets the visit of a request.
+func visit(name string) option { return func(r *driver.Request) { r.Visit = name } }
+
+// lasting sets the TTL of a request.
+func lasting(d time.Duration) option { return func(r *driver.Request) { r.TTL = d } }
+
+// ask acquires the lock, and returns the answer. It may be called when the test has ended.
+func (a asker) ask(ctx context.Context, id string, opts ...option) (driver.Reply, error) {
+	req := driver.Request{Key: "k", ID: id, TTL: ttl, ConfirmWindow: time.Second}
+	for _, opt := range opts {
+		opt(&req)
+	}
+	return a.s.Acquire(ctx, req)
+}
+
+// wants fails the test unless an answer has a state.
+func (a asker) wants(what string, reply driver.Reply, err error, want driver.State) driver.Reply {
+	a.Helper()
+	if err != nil || reply.State != want {
+		a.Fatalf("%s: %+v, %v; want state %d", what, reply, err, want)
+	}
+	return reply
+}
+
+func (a asker) acquire(id string, want driver.State, opts ...option) driver.Reply {
+	a.Helper()
+	reply, err := a.ask(context.Background(), id, opts...)
+	return a.wants("acquire "+id, reply, err, want)
+}
+
 func (a asker) renew(id string) (reply driver.Reply, err error) {
 	a.s.Renew(context.Background(), []driver.Ref{{Key: "k", ID: id, TTL: ttl}}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 	return reply, err
@@ -63,38 +130,25 @@ func (a asker) renew(id string) (reply driver.Reply, err error) {
 func (a asker) renewed(id string, want driver.State) driver.Reply {
 	a.Helper()
 	reply, err := a.renew(id)
-	if err != nil || reply.State != want {
-		a.Fatalf("renew %s: %+v, %v; want state %d", id, reply, err, want)
-	}
-	return reply
+	return a.wants("renew "+id, reply, err, want)
 }
 
 func (a asker) release(id string, want driver.State) {
 	a.Helper()
-	reply, err := a.s.Release(context.Background(), driver.Ref{Key: "k", ID: id})
-	if err != nil || reply.State != want {
-		a.Fatalf("release %s: %+v, %v; want state %d", id, reply, err, want)
-	}
+	a.undo(id, "", want)
 }
 
-// inside returns the ids of the holders at the server.
-func (s *server) inside(t testing.TB) (ids []string) {
-	t.Helper()
-	snap, err := s.store.Inspect(context.Background(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range snap.Holders {
-		ids = append(ids, h.ID)
-	}
-	return ids
+// undo releases what a visit was granted.
+func (a asker) undo(id, visit string, want driver.State) {
+	a.Helper()
+	reply, err := a.s.Release(context.Background(), driver.Ref{Key: "k", ID: id, Visit: visit})
+	a.wants("release "+id, reply, err, want)
 }
 
-func wantInside(t testing.TB, s *server, want ...string) {
-	t.Helper()
-	if got := s.inside(t); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("inside are %v, want %v", got, want)
-	}
+func (a asker) breaks(id string, want driver.State) {
+	a.Helper()
+	reply, err := a.s.Break(a.Context(), "k", id, "for a reason")
+	a.wants("break "+id, reply, err, want)
 }
 
 func TestQuorum_Q1_WorksExactlyWithAMajority(t *testing.T) {
@@ -105,9 +159,8 @@ func TestQuorum_Q1_WorksExactlyWithAMajority(t *testing.T) {
 	} {
 		for mask := range 1 << n {
 			t.Run(fmt.Sprintf("%s %05b", how, mask), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					all, up := servers(n), n
-					a := asker{t, quorumOf(t, all)}
+				inBubble(t, n, func(t *testing.T, all []*server, a asker) {
+					up := n
 					a.acquire("before", driver.Granted)
 					synctest.Wait()
 					for i, s := range all {
@@ -131,9 +184,9 @@ func TestQuorum_Q1_WorksExactlyWithAMajority(t *testing.T) {
 						return
 					}
 					a.withoutMajority(n-up, how == "dead")
-					for i, s := range all {
+					for i := range all {
 						if mask&(1<<i) == 0 {
-							wantInside(t, s, "before")
+							wantInside(t, all[i:i+1], "before")
 						}
 					}
 				})
@@ -147,7 +200,7 @@ func TestQuorum_Q1_WorksExactlyWithAMajority(t *testing.T) {
 func (a asker) withoutMajority(down int, dead bool) {
 	a.Helper()
 	start := time.Now()
-	reply, acquired := a.s.Acquire(context.Background(), driver.Request{Key: "k", ID: "a", TTL: ttl})
+	reply, acquired := a.ask(context.Background(), "a")
 	if reply.State == driver.Granted {
 		a.Errorf("granted without a majority")
 	}
@@ -173,20 +226,15 @@ func (a asker) withoutMajority(down int, dead bool) {
 }
 
 func TestQuorum_Q1_TheLibraryTellsThatThereIsNoMajority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		c, err := leasehold.New(quorumOf(t, all))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		c := clientOf(t, a)
 		all[0].kill()
 		all[1].kill()
 		for name, take := range map[string]func(context.Context) (*leasehold.Lease, error){
 			"Lock": c.Mutex("k", leasehold.WithMaxOutage(0)).Lock, "TryLock": c.Mutex("k").TryLock,
 		} {
 			start := time.Now()
-			_, err = take(t.Context())
+			_, err := take(t.Context())
 			if !errors.Is(err, leasehold.ErrNoQuorum) || !errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrHeld) {
 				t.Errorf("%s: %v, want ErrNoQuorum", name, err)
 			}
@@ -195,10 +243,7 @@ func TestQuorum_Q1_TheLibraryTellsThatThereIsNoMajority(t *testing.T) {
 			}
 		}
 		all[0].restart(false)
-		lease, err := c.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := locked(t, c.Mutex("k"))
 		synctest.Wait()
 		all[0].kill()
 		start := time.Now()
@@ -212,117 +257,93 @@ func TestQuorum_Q1_TheLibraryTellsThatThereIsNoMajority(t *testing.T) {
 	})
 }
 
-func TestQuorum_Q2_ANodeThatNeverAnswersCostsNothing(t *testing.T) {
+// locked locks, and fails the test on an error.
+func locked(t *testing.T, l leasehold.Locker) *leasehold.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func TestQuorum_Q2_ANodeThatNeverAnswersCostsNoTimeAndCollectsNoGoroutines(t *testing.T) {
 	for name, opts := range map[string][]quorumdriver.Option{"fenced": nil, "unfenced": {quorumdriver.WithoutFencing()}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := servers(3)
-				a := asker{t, quorumOf(t, all, opts...)}
+				hung := &ignorant{client: client{all[2]}}
+				a := open(t, []driver.Driver{client{all[0]}, client{all[1]}, hung}, opts...)
 				all[2].stop()
-				defer all[2].cont()
 				a.acquire("first", driver.Granted)
 				a.release("first", driver.Released)
-				start := time.Now()
-				for i := range 1000 {
-					id := fmt.Sprint("a", i)
+				for i := range 2000 {
+					id, start := fmt.Sprint("a", i), time.Now()
 					a.acquire(id, driver.Granted)
 					a.renewed(id, driver.Granted)
 					a.release(id, driver.Released)
+					if took := time.Since(start); took > 0 {
+						t.Errorf("took %v: the call has waited for the node", took)
+					}
+					time.Sleep(time.Millisecond)
 				}
-				if took := time.Since(start); took > 0 {
-					t.Errorf("1000 pairs took %v", took)
+				// About one call in each millisecond until the node counts as hung, and then one at a
+				// time.
+				if most := hung.most.Load(); most > 250 {
+					t.Errorf("%d calls were under way at the node at once", most)
 				}
+				if now := hung.now.Load(); now > 250 {
+					t.Errorf("%d calls are under way at the node", now)
+				}
+				all[2].cont()
+				synctest.Wait()
+				if now := hung.now.Load(); now != 0 {
+					t.Errorf("%d calls have stayed", now)
+				}
+				time.Sleep(quorumdriver.DefaultTimeout)
+				a.acquire("last", driver.Granted)
+				synctest.Wait()
+				wantInside(t, all[2:], "last")
 			})
 		})
 	}
 }
 
-func TestQuorum_Q2_ANodeThatNeverAnswersCollectsNoGoroutines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		hung := &ignorant{client: client{all[2]}}
-		s := open(t, []driver.Driver{client{all[0]}, client{all[1]}, hung})
-		a := asker{t, s}
-		all[2].stop()
-		for i := range 2000 {
-			id := fmt.Sprint("a", i)
-			a.acquire(id, driver.Granted)
-			a.release(id, driver.Released)
-			time.Sleep(time.Millisecond)
-		}
-		// About one call in each millisecond until the node counts as hung, and then one at a
-		// time.
-		if most := hung.most(); most > 250 {
-			t.Errorf("%d calls were under way at the node at once", most)
-		}
-		if now := hung.now(); now > 250 {
-			t.Errorf("%d calls are under way at the node", now)
-		}
-		all[2].cont()
-		synctest.Wait()
-		if now := hung.now(); now != 0 {
-			t.Errorf("%d calls have stayed", now)
-		}
-		time.Sleep(quorumdriver.DefaultTimeout)
-		a.acquire("last", driver.Granted)
-		synctest.Wait()
-		wantInside(t, all[2], "last")
-	})
-}
-
-// ignorant ignores the context, as a user's own driver may do.
+// ignorant ignores the context, as a user's own driver may do, and counts the calls under way.
 type ignorant struct {
 	client
-	mu          sync.Mutex
-	calls, peak int
+	now, most atomic.Int64
 }
 
-func (d *ignorant) count(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.calls += n
-	d.peak = max(d.peak, d.calls)
-}
-
-func (d *ignorant) now() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.calls
-}
-
-func (d *ignorant) most() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.peak
+func (d *ignorant) count() (end func()) {
+	now := d.now.Add(1)
+	for most := d.most.Load(); now > most && !d.most.CompareAndSwap(most, now); most = d.most.Load() {
+	}
+	return func() { d.now.Add(-1) }
 }
 
 func (d *ignorant) Acquire(_ context.Context, req driver.Request) (driver.Reply, error) {
-	d.count(1)
-	defer d.count(-1)
+	defer d.count()()
 	return d.client.Acquire(context.Background(), req)
 }
 
 func (d *ignorant) Release(_ context.Context, ref driver.Ref) (driver.Reply, error) {
-	d.count(1)
-	defer d.count(-1)
+	defer d.count()()
 	return d.client.Release(context.Background(), ref)
 }
 
 func (d *ignorant) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	d.count(1)
-	defer d.count(-1)
+	defer d.count()()
 	d.client.Renew(context.Background(), refs, each)
 }
 
 func TestQuorum_Q3_AnAcquireThatTookLongerThanTheLeaseHoldsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all, quorumdriver.WithTimeout(time.Minute))}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		for _, s := range all[1:] {
 			s.delay(600 * time.Millisecond)
 		}
 		start := time.Now()
-		reply, err := a.s.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Second})
+		reply, err := a.ask(t.Context(), "a", lasting(time.Second))
 		if reply.State == driver.Granted || !errors.Is(err, driver.ErrNoQuorum) {
 			t.Fatalf("%+v, %v after %v; want ErrNoQuorum", reply, err, time.Since(start))
 		}
@@ -330,14 +351,12 @@ func TestQuorum_Q3_AnAcquireThatTookLongerThanTheLeaseHoldsNothing(t *testing.T)
 			t.Errorf("took %v", took)
 		}
 		time.Sleep(5 * time.Second) // for the releases at the slow nodes
-		for _, s := range all {
-			wantInside(t, s)
-		}
+		wantInside(t, all)
 		for _, s := range all {
 			s.delay(0)
 		}
 		a.acquire("b", driver.Granted)
-	})
+	}, quorumdriver.WithTimeout(time.Minute))
 }
 
 func TestQuorum_Q4_SplitVotesEnd(t *testing.T) {
@@ -350,29 +369,19 @@ func TestQuorum_Q4_SplitVotesEnd(t *testing.T) {
 				}
 				const contenders, turns = 12, 5
 				start := time.Now()
-				var inside, entries int
-				var mu sync.Mutex
+				var inside, entries atomic.Int64
 				var crowd sync.WaitGroup
 				for range contenders {
-					c, err := leasehold.New(quorumOf(t, all))
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { _ = c.Close() })
+					c := clientOf(t, quorumOf(t, all))
 					crowd.Go(func() {
 						for range turns {
 							err := leasehold.Do(context.Background(), c.Mutex("k"), func(context.Context) error {
-								mu.Lock()
-								inside++
-								entries++
-								if inside > 1 {
-									t.Errorf("%d holders at once", inside)
+								entries.Add(1)
+								if now := inside.Add(1); now > 1 {
+									t.Errorf("%d holders at once", now)
 								}
-								mu.Unlock()
 								time.Sleep(time.Millisecond)
-								mu.Lock()
-								inside--
-								mu.Unlock()
+								inside.Add(-1)
 								return nil
 							})
 							if err != nil {
@@ -382,10 +391,8 @@ func TestQuorum_Q4_SplitVotesEnd(t *testing.T) {
 					})
 				}
 				crowd.Wait()
-				took := time.Since(start)
-				t.Logf("%d entries in %v", entries, took)
-				if entries != contenders*turns || took > contenders*turns*time.Second {
-					t.Errorf("%d entries in %v", entries, took)
+				if took := time.Since(start); entries.Load() != contenders*turns || took > contenders*turns*time.Second {
+					t.Errorf("%d entries in %v", entries.Load(), took)
 				}
 			})
 		})
@@ -405,9 +412,9 @@ func TestQuorum_Q4_OneOfSeveralWhoTryAtOnceGetsAFreeLock(t *testing.T) {
 					}
 					granted := make(chan bool, 3)
 					for i := range cap(granted) {
-						s := quorumOf(t, all)
+						a := quorumOf(t, all)
 						go func() {
-							reply, err := s.Acquire(context.Background(), driver.Request{Key: "k", ID: fmt.Sprint("a", i), TTL: ttl})
+							reply, err := a.ask(context.Background(), fmt.Sprint("a", i))
 							if err != nil {
 								t.Error(err)
 							}
@@ -428,81 +435,85 @@ func TestQuorum_Q4_OneOfSeveralWhoTryAtOnceGetsAFreeLock(t *testing.T) {
 	}
 }
 
+// joined renews the lease "a" until the server has it again, and returns how long that took.
+func (a asker) joined(t *testing.T, s *server, token int64) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for len(s.inside(t)) == 0 {
+		if reply := a.renewed("a", driver.Granted); reply.Token != token {
+			t.Fatalf("token %d, then %d", token, reply.Token)
+		}
+		time.Sleep(time.Second)
+		if time.Since(start) > 2*time.Minute {
+			t.Fatal("the node has not been joined again")
+		}
+	}
+	return time.Since(start)
+}
+
 func TestQuorum_Q5_ANodeThatCameBackEmptyIsJoinedAgainByARenewal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		const maxTTL, skew = 30 * time.Second, time.Second
-		a := asker{t, quorumOf(t, all, quorumdriver.WithMaxTTL(maxTTL), quorumdriver.WithMaxSkew(skew))}
+	const maxTTL, skew = 30 * time.Second, time.Second
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		first := a.acquire("a", driver.Granted)
 		synctest.Wait()
-		all[2].kill()
-		all[2].restart(true)
-		start := time.Now()
-		for len(all[2].inside(t)) == 0 {
-			if reply := a.renewed("a", driver.Granted); reply.Token != first.Token {
-				t.Fatalf("token %d, then %d", first.Token, reply.Token)
-			}
-			time.Sleep(time.Second)
-			if time.Since(start) > 2*time.Minute {
-				t.Fatal("the node has not been joined again")
-			}
-		}
-		if took := time.Since(start); took < maxTTL+2*skew {
+		all[2].lose()
+		if took := a.joined(t, all[2], first.Token); took < maxTTL+2*skew {
 			t.Errorf("the node was trusted after %v, before all leases that it may have forgotten had expired", took)
 		}
-		if snap, _ := all[2].store.Inspect(t.Context(), "k"); snap.Holders[0].Token < first.Token {
-			t.Errorf("it joined with token %d, below %d", snap.Holders[0].Token, first.Token)
+		if token := all[2].inside(t)[0].Token; token < first.Token {
+			t.Errorf("it joined with token %d, below %d", token, first.Token)
 		}
 		// It replaces another node that is lost.
 		all[0].kill()
 		a.renewed("a", driver.Granted)
 		a.acquire("b", driver.Busy)
 		a.release("a", driver.Released)
-		wantInside(t, all[2])
-	})
+		wantInside(t, all[2:])
+	}, quorumdriver.WithMaxTTL(maxTTL), quorumdriver.WithMaxSkew(skew))
+}
+
+// A downgrade moves the end of a lease as a renewal does: a renewal after the first end still
+// gives the lease to a node that has forgotten it.
+func TestDowngrade_P3_MovesTheEndOfALease(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		first := a.acquire("a", driver.Granted)
+		time.Sleep(ttl - time.Second)
+		a.acquire("a", driver.Granted, downgrades)
+		time.Sleep(ttl / 2) // behind the first end
+		all[2].lose()
+		a.joined(t, all[2], first.Token)
+		a.release("a", driver.Released)
+	}, quorumdriver.WithMaxTTL(30*time.Second), quorumdriver.WithMaxSkew(time.Second))
 }
 
 func TestQuorum_Q5_NothingIsJoinedAgainWithoutAMajority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		// The node is trusted at once, so that only the rule excludes it.
-		a := asker{t, quorumOf(t, all, quorumdriver.WithoutGuard())}
+	// The node is trusted at once, so that only the rule excludes it.
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
-		for _, s := range all[1:] {
-			s.kill()
-			s.restart(true)
-		}
+		all[1].lose()
+		all[2].lose()
 		for range 3 {
-			if reply, err := a.renew("a"); err != nil || reply.State != driver.Gone {
-				t.Fatalf("%+v, %v; want Gone", reply, err)
-			}
+			a.renewed("a", driver.Gone)
 			time.Sleep(time.Second)
 		}
-		for _, s := range all {
-			wantInside(t, s) // its remaining votes are released, too
-		}
+		wantInside(t, all) // its remaining votes are released, too
 		a.acquire("b", driver.Granted)
-	})
+	}, quorumdriver.WithoutGuard())
 }
 
 func TestQuorum_Q5_AReleaseComesAfterWhatHeals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all, quorumdriver.WithoutGuard())}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
-		all[2].kill()
-		all[2].restart(true)
+		all[2].lose()
 		all[2].delay(100 * time.Millisecond)
 		a.renewed("a", driver.Granted)
 		time.Sleep(250 * time.Millisecond) // the node has answered Gone, and is asked again
 		a.release("a", driver.Released)
 		time.Sleep(time.Second)
-		for _, s := range all {
-			wantInside(t, s)
-		}
-	})
+		wantInside(t, all)
+	}, quorumdriver.WithoutGuard())
 }
 
 // If a majority does not answer a downgrade, its outcome is unknown. The lease is exclusive
@@ -510,17 +521,9 @@ func TestQuorum_Q5_AReleaseComesAfterWhatHeals(t *testing.T) {
 func TestQuorum_HR_A3_ADowngradeWithNodesAwayEndsNoLease(t *testing.T) {
 	for name, away := range map[string]func(*server){"dead": (*server).kill, "hung": (*server).stop} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all := servers(3)
-				c, err := leasehold.New(quorumOf(t, all))
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close()
-				l, err := c.RWMutex("k").Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+			inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+				c := clientOf(t, a)
+				l := locked(t, c.RWMutex("k"))
 				synctest.Wait()
 				away(all[0])
 				all[1].stop()
@@ -556,25 +559,14 @@ func TestQuorum_HR_A3_ADowngradeWithNodesAwayEndsNoLease(t *testing.T) {
 // Each node has its own tokens: a node that was away at the grant gave the lease a greater
 // token later.
 func TestQuorum_HR_A3_ADowngradeKeepsTheLeaseWhoeverAnswersIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		c, err := leasehold.New(quorumOf(t, all))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		ahead := driver.Request{Key: "k", ID: "before", TTL: time.Second, MinToken: time.Now().Add(time.Hour).UnixMicro()}
 		if _, err := all[2].store.Acquire(t.Context(), ahead); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := all[2].store.Release(t.Context(), driver.Ref{Key: "k", ID: "before"}); err != nil {
-			t.Fatal(err)
-		}
+		all[2].free(t, "before")
 		all[2].stop()
-		l, err := c.RWMutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := locked(t, clientOf(t, a).RWMutex("k"))
 		all[2].cont()
 		synctest.Wait()
 		token := l.Token()
@@ -595,23 +587,12 @@ func TestQuorum_HR_A3_ADowngradeKeepsTheLeaseWhoeverAnswersIt(t *testing.T) {
 // A node that had forgotten the lease has granted it again with a greater token. A client
 // that takes the lease over may receive that token.
 func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		var clients [2]*leasehold.Client
-		for i := range clients {
-			var err error
-			if clients[i], err = leasehold.New(quorumOf(t, all)); err != nil {
-				t.Fatal(err)
-			}
-			defer clients[i].Close()
-		}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		clients := []*leasehold.Client{clientOf(t, a), clientOf(t, quorumOf(t, all))}
 		for i := range 30 {
 			key := fmt.Sprint("k", i)
 			all[0].kill()
-			l, err := clients[0].Mutex(key).Lock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := locked(t, clients[0].Mutex(key))
 			time.Sleep(time.Second)
 			all[0].restart(false)
 			for turn := 1; turn <= 2; turn++ {
@@ -620,6 +601,7 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 					t.Fatal(err)
 				}
 				synctest.Wait()
+				var err error
 				if l, err = clients[turn%2].Mutex(key).Adopt(t.Context(), l.ID()); err != nil {
 					t.Fatal(err)
 				}
@@ -632,29 +614,5 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 			}
 			synctest.Wait()
 		}
-	})
-}
-
-// A downgrade moves the end of a lease as a renewal does: a renewal after the first end still
-// gives the lease to a node that has forgotten it.
-func TestDowngrade_P3_MovesTheEndOfALease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		a := asker{t, quorumOf(t, all, quorumdriver.WithMaxTTL(30*time.Second), quorumdriver.WithMaxSkew(time.Second))}
-		a.acquire("a", driver.Granted)
-		time.Sleep(ttl - time.Second)
-		a.acquire("a", driver.Granted, func(r *driver.Request) { r.Mode, r.Downgrade = driver.Shared, true })
-		time.Sleep(ttl / 2) // behind the first end
-		all[2].kill()
-		all[2].restart(true)
-		start := time.Now()
-		for len(all[2].inside(t)) == 0 {
-			a.renewed("a", driver.Granted)
-			time.Sleep(time.Second)
-			if time.Since(start) > 2*time.Minute {
-				t.Fatal("the node has not been joined again")
-			}
-		}
-		a.release("a", driver.Released)
 	})
 }

@@ -12,24 +12,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// answering is a node that answers a renewal with err, unless that is nil, after a while.
-type answering struct {
-	client
-	err   error
-	after time.Duration
-}
-
-func (a answering) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	time.Sleep(a.after)
-	if a.err == nil {
-		a.client.Renew(ctx, refs, each)
-		return
-	}
-	for i := range refs {
-		each(i, driver.Reply{}, a.err)
-	}
-}
-
 // Nodes refuse a renewal for different reasons. In every order of their answers, the result
 // is a loss if a majority does not have the lease, and otherwise a refusal, which leaves
 // the lease unchanged.
@@ -54,24 +36,22 @@ func TestRenew_P3_WhatIsToldIsWhatWasDecided(t *testing.T) {
 	} {
 		for first := range row.nodes {
 			t.Run(fmt.Sprintf("%v, node %d first", row.nodes, first+1), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					all, n := servers(len(row.nodes)), len(row.nodes)
-					nodes, ill := make([]driver.Driver, n), make([]*answering, n)
-					for i, s := range all {
-						ill[i] = &answering{client: client{s}, after: time.Duration((i-first+n)%n) * time.Millisecond}
-						nodes[i] = ill[i]
-					}
-					a := asker{t, open(t, nodes)}.begun()
-					token := a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "v" }).Token
+				n := len(row.nodes)
+				inBubble(t, n, func(t *testing.T, all []*server, a asker) {
+					token := a.begun().acquire("a", driver.Granted, visit("v")).Token
 					synctest.Wait()
-					for i, err := range row.nodes {
-						if !errors.Is(err, errGone) {
-							ill[i].err = err
-							continue
+					for i, answer := range row.nodes {
+						if errors.Is(answer, errGone) {
+							all[i].free(t, "a")
+							answer = nil
 						}
-						if _, err := all[i].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
-							t.Fatal(err)
-						}
+						all[i].intercept(func(_ context.Context, verb string) error {
+							if verb != "renew" {
+								return nil
+							}
+							time.Sleep(time.Duration((i-first+n)%n) * time.Millisecond)
+							return answer
+						})
 					}
 					reply, err := a.renew("a")
 					if !errors.Is(err, row.want) || timing.Refused(err) == row.lost || err == nil && reply.State != driver.Gone {
@@ -86,8 +66,8 @@ func TestRenew_P3_WhatIsToldIsWhatWasDecided(t *testing.T) {
 						return
 					}
 					for i, err := range row.nodes {
-						if ill[i].err = nil; !errors.Is(err, errGone) {
-							wantInside(t, all[i], "a")
+						if all[i].intercept(nil); !errors.Is(err, errGone) {
+							wantInside(t, all[i:i+1], "a")
 						}
 					}
 					if got := a.renewed("a", driver.Granted).Token; got != token {

@@ -22,10 +22,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-var (
-	scheduleSeed = flag.Uint64("schedule.seed", 0, "play only the schedule of this seed")
-	scheduleRuns = flag.Int("schedule.runs", 1000, "how many random schedules are played")
-)
+var scheduleSeed = flag.Uint64("schedule.seed", 0, "play only the schedule of this seed")
 
 // TestQuorum_KeepsItsPromisesUnderRandomSchedules plays random schedules of node
 // kills, restarts (empty and not), pauses, cuts and delays over five nodes, of
@@ -39,7 +36,7 @@ func TestQuorum_KeepsItsPromisesUnderRandomSchedules(t *testing.T) {
 		}
 		return
 	}
-	n := *scheduleRuns
+	n := 1000
 	if testing.Short() {
 		n /= 25
 	}
@@ -109,11 +106,24 @@ func schedules(t *testing.T, n int, opts ...quorumdriver.Option) iter.Seq[string
 	}
 }
 
+// Bounds of the durations in a schedule.
+const (
+	longestLease = time.Second
+	maxSkew      = 200 * time.Millisecond
+	nodeTimeout  = 100 * time.Millisecond
+)
+
 // playSchedule plays the schedule of a seed.
 func playSchedule(t *testing.T, seed uint64, opts ...quorumdriver.Option) (violations string) {
 	t.Run(fmt.Sprint(seed), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSchedule(t, seed, opts)
+			s := &schedule{T: t, seed: seed, nodes: servers(5), ill: make(map[int]bool), rnd: rand.New(rand.NewPCG(seed, 1))}
+			s.opts = append([]quorumdriver.Option{
+				quorumdriver.WithTimeout(nodeTimeout), quorumdriver.WithMaxTTL(longestLease), quorumdriver.WithMaxSkew(maxSkew),
+			}, opts...)
+			for _, node := range s.nodes {
+				node.skew = s.upTo(maxSkew)
+			}
 			t.Cleanup(func() { time.Sleep(time.Minute) }) // until the last server has dropped the cancelled requests
 			s.play()
 			violations = s.verdict()
@@ -122,37 +132,15 @@ func playSchedule(t *testing.T, seed uint64, opts ...quorumdriver.Option) (viola
 	return violations
 }
 
-// Bounds of the durations in a schedule.
-const (
-	longestLease = time.Second
-	maxSkew      = 200 * time.Millisecond
-	nodeTimeout  = 100 * time.Millisecond
-)
-
-// victim is a node with faults.
-type victim interface {
-	// open returns a driver on it, as a process of its own has one.
-	open(t testing.TB) driver.Driver
-	kill()
-	// restart brings it back, without its data if it is empty.
-	restart(empty bool)
-	// stop freezes it, and cont ends that.
-	stop()
-	cont()
-	// suffer causes another fault for d, chosen by the number, and returns its
-	// description.
-	suffer(way int, d time.Duration) string
-}
-
 // schedule is one random sequence of events.
 type schedule struct {
 	*testing.T
-	seed    uint64
-	opts    []quorumdriver.Option
-	victims []victim
-	ill     map[int]bool // guarded by mu
+	seed  uint64
+	opts  []quorumdriver.Option
+	nodes []*server
 
 	mu    sync.Mutex
+	ill   map[int]bool // the nodes with a fault
 	rnd   *rand.Rand
 	log   []string
 	wrong []string
@@ -167,18 +155,6 @@ type held struct {
 	read bool
 }
 
-func newSchedule(t *testing.T, seed uint64, opts []quorumdriver.Option) *schedule {
-	s := &schedule{T: t, seed: seed, ill: make(map[int]bool), rnd: rand.New(rand.NewPCG(seed, 1))}
-	s.opts = append([]quorumdriver.Option{
-		quorumdriver.WithTimeout(nodeTimeout), quorumdriver.WithMaxTTL(longestLease), quorumdriver.WithMaxSkew(maxSkew),
-	}, opts...)
-	for _, server := range servers(5) {
-		server.skew = s.upTo(maxSkew)
-		s.victims = append(s.victims, server)
-	}
-	return s
-}
-
 func (s *schedule) play() {
 	stop := make(chan struct{})
 	var trouble, work sync.WaitGroup
@@ -186,7 +162,7 @@ func (s *schedule) play() {
 		trouble.Go(func() { s.trouble(stop) })
 	}
 	for p := range 3 {
-		c := s.process()
+		c := clientOf(s, quorumOf(s, s.nodes, s.opts...))
 		for w := range 1 + p%2 {
 			work.Go(func() { s.work(c, fmt.Sprintf("%d.%d", p, w)) })
 		}
@@ -240,22 +216,12 @@ func (s *schedule) between(a, b time.Duration) time.Duration {
 	return a + time.Duration(s.intn(int((b-a)/time.Microsecond)))*time.Microsecond
 }
 
-// process returns a client with drivers of its own.
-func (s *schedule) process() *leasehold.Client {
-	var nodes []driver.Driver
-	for _, v := range s.victims {
-		nodes = append(nodes, v.open(s))
-	}
-	c, err := leasehold.New(open(s, nodes, s.opts...))
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			s.Errorf("close: %v", err)
-		}
-	})
-	return c
+// upTo returns a random duration of at most about d; short durations are more likely.
+func (s *schedule) upTo(d time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	part := s.rnd.Float64()
+	return time.Duration(float64(d)*part*part) + time.Microsecond
 }
 
 // trouble causes faults at one node after another.
@@ -277,7 +243,7 @@ func (s *schedule) pick() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
-		if n := s.rnd.IntN(len(s.victims)); !s.ill[n] {
+		if n := s.rnd.IntN(len(s.nodes)); !s.ill[n] {
 			s.ill[n] = true
 			return n
 		}
@@ -291,48 +257,36 @@ func (s *schedule) cure(n int) {
 	delete(s.ill, n)
 }
 
-// upTo returns a random duration of at most about d; short durations are more likely.
-func (s *schedule) upTo(d time.Duration) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	part := s.rnd.Float64()
-	return time.Duration(float64(d)*part*part) + time.Microsecond
-}
-
 // suffer causes a fault at a node for d, and returns when the node has recovered.
 func (s *schedule) suffer(n int, d time.Duration) {
-	node := s.victims[n]
-	switch way := s.intn(7); way {
+	node := s.nodes[n]
+	what, begin, end := "is killed", node.kill, func() { node.restart(false) }
+	switch s.intn(7) {
 	case 0, 1:
-		s.logf("node %d: killed for %v, empty after it", n+1, d)
-		node.kill()
-		time.Sleep(d)
-		node.restart(true)
-		s.logf("node %d: restarted", n+1)
-		s.recover(n)
+		what, end = "is killed, and empty afterwards", func() { node.restart(true); s.recover(n) }
 	case 2:
-		s.logf("node %d: killed for %v", n+1, d)
-		node.kill()
-		time.Sleep(d)
-		node.restart(false)
 	case 3:
-		s.logf("node %d: stopped for %v", n+1, d)
-		node.stop()
-		time.Sleep(d)
-		node.cont()
+		what, begin, end = "is stopped", node.stop, node.cont
+	case 4:
+		what, begin, end = "is cut off", func() { node.cutOff(true) }, func() { node.cutOff(false) }
+	case 5:
+		lose := func(lost bool) { node.set(func(s *server) { s.lost = lost }) }
+		what, begin, end = "loses its answers", func() { lose(true) }, func() { lose(false) }
 	default:
-		s.logf("node %d: suffers for %v: %s", n+1, d, node.suffer(way-4, d))
+		what, begin, end = "is slow", func() { node.delay(d / 10) }, func() { node.delay(0) }
 	}
+	s.logf("node %d: %s for %v", n+1, what, d)
+	begin()
+	time.Sleep(d)
+	end()
 }
 
 // recover waits until the quarantine of an empty node is over, if one begins.
 func (s *schedule) recover(n int) {
-	d := s.victims[n].open(s)
-	defer d.Close()
+	s.logf("node %d: restarted", n+1)
 	for range 20 {
-		mark, ok, _ := d.(driver.Marker).Marked(context.Background())
-		if ok {
-			time.Sleep(mark.Quarantine)
+		if left, ok := s.nodes[n].marked(s); ok {
+			time.Sleep(left)
 			return
 		}
 		time.Sleep(100 * time.Millisecond)

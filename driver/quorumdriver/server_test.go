@@ -4,23 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
 // server is a store in memory with the faults of a server.
 type server struct {
-	// skew is added to its clock, from which tokens come.
-	skew time.Duration
+	// skew is added to its clock, from which tokens come, unless its tokens are consecutive.
+	skew        time.Duration
+	consecutive bool
 
-	mu    sync.Mutex
-	store *memdriver.Driver
-	dead  bool
+	mu     sync.Mutex
+	store  storage
+	before func(ctx context.Context, verb string) error // see intercept; nil does nothing
+	dead   bool
 	// stopped is closed when the server goes on, or is killed; nil while it
 	// runs.
 	stopped chan struct{}
@@ -30,12 +32,28 @@ type server struct {
 	slow time.Duration
 }
 
-// servers returns n new servers, with their marks set, as after the first use.
-func servers(n int) (all []*server) {
+// storage is the store of a server.
+type storage interface {
+	driver.Driver
+	driver.Inspector
+	driver.Breaker
+	driver.Marker
+	driver.Watcher
+}
+
+// unmarked returns n new servers without marks, as before the first use.
+func unmarked(n int) (all []*server) {
 	for range n {
-		s := &server{store: memdriver.New()}
+		all = append(all, &server{store: memdriver.New()})
+	}
+	return all
+}
+
+// servers returns n new servers, with their marks set, as after the first use.
+func servers(n int) []*server {
+	all := unmarked(n)
+	for _, s := range all {
 		_ = s.store.Mark(context.Background(), driver.Mark{}, "")
-		all = append(all, s)
 	}
 	return all
 }
@@ -86,24 +104,72 @@ func (s *server) set(change func(*server)) {
 	change(s)
 }
 
-// suffer implements victim.
-func (s *server) suffer(way int, d time.Duration) string {
-	type change func(*server)
-	ill, well, what := change(func(s *server) { s.cut = true }), change(func(s *server) { s.cut = false }), "is cut off"
-	switch way {
-	case 1:
-		ill, well, what = func(s *server) { s.lost = true }, func(s *server) { s.lost = false }, "its answers are lost"
-	case 2:
-		ill, well, what = func(s *server) { s.slow = d / 10 }, func(s *server) { s.slow = 0 }, "is slow"
-	}
-	s.set(ill)
-	time.Sleep(d)
-	s.set(well)
-	return what
+// lose restarts the server without its data.
+func (s *server) lose() {
+	s.kill()
+	s.restart(true)
 }
 
-// open implements victim.
-func (s *server) open(testing.TB) driver.Driver { return client{s} }
+// delay makes later requests to the server take d each way.
+func (s *server) delay(d time.Duration) { s.set(func(s *server) { s.slow = d }) }
+
+// cutOff loses later requests until it is called with false.
+func (s *server) cutOff(cut bool) { s.set(func(s *server) { s.cut = cut }) }
+
+// intercept calls f before each later request, with its verb; an error of f is the answer.
+func (s *server) intercept(f func(ctx context.Context, verb string) error) {
+	s.set(func(s *server) { s.before = f })
+}
+
+// hold acquires the lock at the server alone.
+func (s *server) hold(t testing.TB, id string, ttl time.Duration) {
+	t.Helper()
+	if reply, err := s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: id, TTL: ttl}); err != nil || reply.State != driver.Granted {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+}
+
+// free releases the lock at the server alone.
+func (s *server) free(t testing.TB, id string) {
+	t.Helper()
+	if _, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: id}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inside returns the holders at the server.
+func (s *server) inside(t testing.TB) []driver.Holder {
+	t.Helper()
+	snap, err := s.store.Inspect(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snap.Holders
+}
+
+// wantInside checks the ids of the holders at each server.
+func wantInside(t testing.TB, all []*server, want ...string) {
+	t.Helper()
+	for i, s := range all {
+		var got []string
+		for _, h := range s.inside(t) {
+			got = append(got, h.ID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("inside at node %d of %d are %v, want %v", i+1, len(all), got, want)
+		}
+	}
+}
+
+// marked returns the quarantine of the server's mark, and whether there is a mark.
+func (s *server) marked(t testing.TB) (left time.Duration, ok bool) {
+	t.Helper()
+	mark, ok, err := s.store.Marked(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mark.Quarantine, ok
+}
 
 var (
 	errRefused = fmt.Errorf("connection refused: %w", driver.ErrUnavailable)
@@ -111,11 +177,16 @@ var (
 )
 
 // ask carries out a request as a client of the server sees it.
-func ask[T any](ctx context.Context, s *server, op func(*memdriver.Driver) (T, error)) (none T, err error) {
+func ask[T any](ctx context.Context, s *server, verb string, op func(storage) (T, error)) (none T, err error) {
 	s.mu.Lock()
-	dead, slow, store := s.dead, s.slow, s.store
+	dead, slow, store, before := s.dead, s.slow, s.store, s.before
 	well := !dead && slow == 0 && s.stopped == nil && !s.cut && !s.lost
 	s.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, verb); err != nil {
+			return none, err
+		}
+	}
 	switch {
 	case dead:
 		return none, errRefused
@@ -125,7 +196,7 @@ func ask[T any](ctx context.Context, s *server, op func(*memdriver.Driver) (T, e
 	var got T
 	done := make(chan error, 1)
 	go func() {
-		done <- s.serve(ctx, slow, func(store *memdriver.Driver) (err error) {
+		done <- s.serve(ctx, slow, func(store storage) (err error) {
 			got, err = op(store)
 			return err
 		})
@@ -141,7 +212,7 @@ func ask[T any](ctx context.Context, s *server, op func(*memdriver.Driver) (T, e
 	}
 }
 
-func (s *server) serve(ctx context.Context, slow time.Duration, op func(*memdriver.Driver) error) error {
+func (s *server) serve(ctx context.Context, slow time.Duration, op func(storage) error) error {
 	time.Sleep(slow)
 	s.mu.Lock()
 	for s.stopped != nil && !s.dead {
@@ -171,14 +242,16 @@ func (s *server) serve(ctx context.Context, slow time.Duration, op func(*memdriv
 type client struct{ *server }
 
 func (c client) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	return ask(ctx, c.server, func(s *memdriver.Driver) (driver.Reply, error) {
-		req.MinToken = max(req.MinToken, time.Now().Add(c.skew).UnixMicro()-1)
+	return ask(ctx, c.server, "acquire", func(s storage) (driver.Reply, error) {
+		if !c.consecutive {
+			req.MinToken = max(req.MinToken, time.Now().Add(c.skew).UnixMicro()-1)
+		}
 		return s.Acquire(context.Background(), req)
 	})
 }
 
 func (c client) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	replies, err := ask(ctx, c.server, func(s *memdriver.Driver) ([]driver.Reply, error) {
+	replies, err := ask(ctx, c.server, "renew", func(s storage) ([]driver.Reply, error) {
 		replies := make([]driver.Reply, len(refs))
 		s.Renew(context.Background(), refs, func(i int, reply driver.Reply, _ error) { replies[i] = reply })
 		return replies, nil
@@ -193,15 +266,15 @@ func (c client) Renew(ctx context.Context, refs []driver.Ref, each func(int, dri
 }
 
 func (c client) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	return ask(ctx, c.server, func(s *memdriver.Driver) (driver.Reply, error) { return s.Release(context.Background(), ref) })
+	return ask(ctx, c.server, "release", func(s storage) (driver.Reply, error) { return s.Release(context.Background(), ref) })
 }
 
 func (c client) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	return ask(ctx, c.server, func(s *memdriver.Driver) (driver.Snapshot, error) { return s.Inspect(context.Background(), key) })
+	return ask(ctx, c.server, "inspect", func(s storage) (driver.Snapshot, error) { return s.Inspect(context.Background(), key) })
 }
 
 func (c client) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	return ask(ctx, c.server, func(s *memdriver.Driver) (driver.Reply, error) {
+	return ask(ctx, c.server, "break", func(s storage) (driver.Reply, error) {
 		return s.Break(context.Background(), key, id, reason)
 	})
 }
@@ -215,7 +288,7 @@ func (c client) Marked(ctx context.Context) (driver.Mark, bool, error) {
 		mark driver.Mark
 		ok   bool
 	}
-	got, err := ask(ctx, c.server, func(s *memdriver.Driver) (a answer, err error) {
+	got, err := ask(ctx, c.server, "marked", func(s storage) (a answer, err error) {
 		a.mark, a.ok, err = s.Marked(context.Background())
 		return a, err
 	})
@@ -223,11 +296,11 @@ func (c client) Marked(ctx context.Context) (driver.Mark, bool, error) {
 }
 
 func (c client) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
-	return ask(ctx, c.server, func(s *memdriver.Driver) (bool, error) { return s.Reserve(context.Background(), by, life) })
+	return ask(ctx, c.server, "reserve", func(s storage) (bool, error) { return s.Reserve(context.Background(), by, life) })
 }
 
 func (c client) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	_, err := ask(ctx, c.server, func(s *memdriver.Driver) (any, error) { return nil, s.Mark(context.Background(), mark, by) })
+	_, err := ask(ctx, c.server, "mark", func(s storage) (any, error) { return nil, s.Mark(context.Background(), mark, by) })
 	return err
 }
 
@@ -240,13 +313,3 @@ func (c client) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 }
 
 func (c client) Close() error { return nil }
-
-// quorumOf returns another process's quorum of the servers.
-func quorumOf(t testing.TB, all []*server, opts ...quorumdriver.Option) *quorumdriver.Driver {
-	t.Helper()
-	var nodes []driver.Driver
-	for _, s := range all {
-		nodes = append(nodes, client{s})
-	}
-	return open(t, nodes, opts...)
-}

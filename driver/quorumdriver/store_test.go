@@ -52,12 +52,7 @@ func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
 
 func TestSupports_RefusesWhatAMajorityCannotKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := leasehold.New(quorumOf(t, servers(3)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		ctx := t.Context()
+		c, ctx := clientOf(t, quorumOf(t, servers(3))), t.Context()
 		for name, take := range map[string]func() (*leasehold.Lease, error){
 			"semaphore":  func() (*leasehold.Lease, error) { return c.Semaphore("s", 2).TryLock(ctx) },
 			"fair mutex": func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithStrictOrder()).TryLock(ctx) },
@@ -110,7 +105,7 @@ func TestNodes_OfThreeVerbsServeWithoutFencing(t *testing.T) {
 		for range 3 {
 			nodes = append(nodes, driver.FromBasic(threeVerbs{memdriver.New()}))
 		}
-		a := asker{t, open(t, nodes, quorumdriver.WithoutFencing())}
+		a := open(t, nodes, quorumdriver.WithoutFencing())
 		a.acquire("a", driver.Granted)
 		a.acquire("b", driver.Busy)
 		a.renewed("a", driver.Granted)
@@ -122,36 +117,29 @@ func TestNodes_OfThreeVerbsServeWithoutFencing(t *testing.T) {
 	})
 }
 
-func TestWaiters_AreServedSoonAfterARelease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(5)
-		var clients [2]*leasehold.Client
-		for i := range clients {
-			c, err := leasehold.New(quorumOf(t, all))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close()
-			clients[i] = c
+// lockLater waits for the lock, releases it at once, and sends the time of the grant.
+func lockLater(t *testing.T, c *leasehold.Client) <-chan time.Time {
+	got := make(chan time.Time)
+	go func() {
+		lease, err := c.Mutex("k").Lock(context.Background())
+		at := time.Now()
+		if err == nil {
+			err = lease.Release()
 		}
-		holder, waiter := clients[0], clients[1]
+		if err != nil {
+			t.Error(err)
+		}
+		got <- at
+	}()
+	return got
+}
+
+func TestWaiters_AreServedSoonAfterARelease(t *testing.T) {
+	inBubble(t, 5, func(t *testing.T, all []*server, a asker) {
+		holder, waiter := clientOf(t, a), clientOf(t, quorumOf(t, all))
 		for range 20 {
-			first, err := holder.Mutex("k").Lock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := make(chan time.Time)
-			go func() {
-				second, err := waiter.Mutex("k").Lock(context.Background())
-				at := time.Now()
-				if err == nil {
-					err = second.Release()
-				}
-				if err != nil {
-					t.Error(err)
-				}
-				got <- at
-			}()
+			first := locked(t, holder.Mutex("k"))
+			got := lockLater(t, waiter)
 			time.Sleep(time.Second + 7*time.Millisecond)
 			released := time.Now()
 			if err := first.Release(); err != nil {
@@ -167,31 +155,13 @@ func TestWaiters_AreServedSoonAfterARelease(t *testing.T) {
 }
 
 func TestWaiters_AskFromTimeToTimeWhenNoHintComes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		var deaf []driver.Driver
 		for _, s := range all {
 			deaf = append(deaf, struct{ driver.Driver }{client{s}})
 		}
-		a := asker{t, quorumOf(t, all)}
-		a.acquire("a", driver.Granted, func(r *driver.Request) { r.TTL = time.Minute })
-		c, err := leasehold.New(open(t, deaf))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		got := make(chan time.Time)
-		go func() {
-			lease, err := c.Mutex("k").Lock(context.Background())
-			at := time.Now()
-			if err == nil {
-				err = lease.Release()
-			}
-			if err != nil {
-				t.Error(err)
-			}
-			got <- at
-		}()
+		a.acquire("a", driver.Granted, lasting(time.Minute))
+		got := lockLater(t, clientOf(t, open(t, deaf)))
 		time.Sleep(10 * time.Second)
 		released := time.Now()
 		a.release("a", driver.Released)
@@ -201,21 +171,25 @@ func TestWaiters_AskFromTimeToTimeWhenNoHintComes(t *testing.T) {
 	})
 }
 
-func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		s := quorumOf(t, all)
-		broken := make(chan driver.Hint, 8)
-		sub, err := s.Watch(func(h driver.Hint) {
-			if h.Kind == driver.HintBroken {
-				broken <- h
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
+// onBreak calls f for each hint of a broken lease.
+func (a asker) onBreak(f func(driver.Hint)) driver.Subscription {
+	a.Helper()
+	sub, err := a.s.Watch(func(h driver.Hint) {
+		if h.Kind == driver.HintBroken {
+			f(h)
 		}
-		defer sub.Close()
-		a := asker{t, s}
+	})
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.Cleanup(func() { _ = sub.Close() })
+	return sub
+}
+
+func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		broken := make(chan driver.Hint, 8)
+		a.onBreak(func(h driver.Hint) { broken <- h })
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
 		if _, err := all[0].store.Break(t.Context(), "k", "a", "one node only"); err != nil {
@@ -247,18 +221,8 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 }
 
 func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		s := quorumOf(t, all)
-		sub, err := s.Watch(func(h driver.Hint) {
-			if h.Kind == driver.HintBroken {
-				t.Errorf("a lease of two locks, each broken at one node: %+v", h)
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer sub.Close()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		sub := a.onBreak(func(h driver.Hint) { t.Errorf("a lease of two locks, each broken at one node: %+v", h) })
 		for i := range 100 {
 			// The same id in two locks, each broken at another node.
 			for n, key := range []string{"k", "other"} {
@@ -283,31 +247,26 @@ func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
 	})
 }
 
+// inspected returns the holders by the quorum.
+func (a asker) inspected() []driver.Holder {
+	a.Helper()
+	snap, err := a.s.Inspect(a.Context(), "k")
+	if err != nil {
+		a.Fatal(err)
+	}
+	return snap.Holders
+}
+
 func TestInspect_ShowsWhatAMajorityHolds(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
-		look := func() (ids []string) {
-			snap, err := a.s.Inspect(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
+		for n := len(all); n > 0; n-- {
+			got := a.inspected()
+			if isHeld := len(got) == 1 && got[0].ID == "a"; isHeld != (n >= 2) || !isHeld && len(got) > 0 {
+				t.Errorf("with a at %d nodes of three: held by %+v", n, got)
 			}
-			for _, h := range snap.Holders {
-				ids = append(ids, h.ID)
-			}
-			return ids
-		}
-		if got := look(); fmt.Sprint(got) != "[a]" {
-			t.Errorf("held by %v", got)
-		}
-		release := func(s *server) { _, _ = s.store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}) }
-		release(all[0])
-		if got := look(); fmt.Sprint(got) != "[a]" {
-			t.Errorf("by two of three: held by %v", got)
-		}
-		release(all[1])
-		if got := look(); len(got) != 0 {
-			t.Errorf("by one of three: held by %v", got)
+			all[n-1].free(t, "a")
 		}
 		all[0].kill()
 		all[1].kill()
@@ -318,18 +277,35 @@ func TestInspect_ShowsWhatAMajorityHolds(t *testing.T) {
 }
 
 func TestInspect_AHolderStaysAsLongAsWithAMajority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		for i, ttl := range []time.Duration{10 * time.Second, 2 * time.Hour, time.Hour} {
-			if _, err := all[i].store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl}); err != nil {
-				t.Fatal(err)
-			}
+			all[i].hold(t, "a", ttl)
 		}
-		snap, err := quorumOf(t, all).Inspect(t.Context(), "k")
-		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Remaining != time.Hour {
-			t.Errorf("%+v, %v; want a for an hour", snap.Holders, err)
+		if got := a.inspected(); len(got) != 1 || got[0].Remaining != time.Hour {
+			t.Errorf("%+v; want a for an hour", got)
 		}
 	})
+}
+
+// A node that was away at a downgrade still has the writer, but a majority has the reader. A
+// client that took the lease over as a writer would not be alone.
+func TestInspect_HR_A3_AWriterIsOneAtAMajority(t *testing.T) {
+	for lagging := range 3 {
+		inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+			for i, s := range all {
+				req := driver.Request{Key: "k", ID: "a", Mode: driver.Shared, TTL: time.Hour - time.Duration(i)*time.Minute}
+				if i == lagging {
+					req.Mode = driver.Exclusive
+				}
+				if _, err := s.store.Acquire(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := a.inspected(); len(got) != 1 || got[0].Mode != driver.Shared {
+				t.Errorf("node %d lags: %+v; want a reader", lagging, got)
+			}
+		})
+	}
 }
 
 func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
@@ -340,7 +316,7 @@ func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
 			stores = append(stores, memdriver.New())
 			nodes = append(nodes, stores[len(stores)-1])
 		}
-		s := open(t, nodes, quorumdriver.WithoutGuard())
+		s := open(t, nodes, quorumdriver.WithoutGuard()).s
 		const n = 300 // more than a page
 		for i := range n {
 			if reply, err := s.Acquire(t.Context(), driver.Request{Key: fmt.Sprint("k", i), ID: "a", TTL: time.Hour / 8}); err != nil {
@@ -379,26 +355,23 @@ func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
 }
 
 func TestClose_WaitsForWhatIsReleasedInTheBackground(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		s := quorumOf(t, all)
-		a := asker{t, s}
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		all[2].delay(200 * time.Millisecond)
 		a.acquire("a", driver.Granted)
 		synctest.Wait() // it is on its way to the slow node, too
 		a.release("a", driver.Released)
 		start := time.Now()
-		if err := s.Close(); err != nil {
+		if err := a.s.Close(); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(start); took < 400*time.Millisecond || took > 2*quorumdriver.DefaultTimeout {
 			t.Errorf("took %v", took)
 		}
-		wantInside(t, all[2])
-		if _, err := s.Acquire(t.Context(), driver.Request{Key: "k", ID: "b", TTL: ttl}); !errors.Is(err, driver.ErrClosed) {
+		wantInside(t, all[2:])
+		if _, err := a.ask(t.Context(), "b"); !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("after Close: %v", err)
 		}
-		if err := s.Close(); err != nil {
+		if err := a.s.Close(); err != nil {
 			t.Errorf("closed twice: %v", err)
 		}
 	})
@@ -426,10 +399,7 @@ func TestClose_IsBoundedWhenANodeHangs(t *testing.T) {
 }
 
 func TestStore_RemembersNothingOfWhatIsOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		s := quorumOf(t, all)
-		a := asker{t, s}
+	inBubble(t, 3, func(t *testing.T, _ []*server, a asker) {
 		for i := range 1000 {
 			id := fmt.Sprint("a", i)
 			a.acquire(id, driver.Granted)
@@ -437,35 +407,30 @@ func TestStore_RemembersNothingOfWhatIsOver(t *testing.T) {
 			a.release(id, driver.Released)
 			synctest.Wait()
 		}
-		if n := s.Remembered(); n != 0 {
+		if n := a.s.Remembered(); n != 0 {
 			t.Errorf("%d leases are remembered", n)
 		}
 		// No call reports the end of a dead holder's lease.
 		for i := range 1000 {
-			req := driver.Request{Key: fmt.Sprint(i), ID: "a", TTL: time.Second}
-			if _, err := s.Acquire(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
+			a.acquire("a", driver.Granted, func(r *driver.Request) { r.Key, r.TTL = fmt.Sprint(i), time.Second })
 			time.Sleep(time.Second)
 		}
-		if n := s.Remembered(); n > 300 { // they are kept for a minute
+		if n := a.s.Remembered(); n > 300 { // they are kept for a minute
 			t.Errorf("%d leases are remembered", n)
 		}
 	})
 }
 
 func TestErrors_AnEndedContextIsNoMissingMajority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		s := quorumOf(t, all)
-		for _, srv := range all {
-			srv.stop()
-			defer srv.cont()
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		for _, s := range all {
+			s.stop()
+			defer s.cont()
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err := s.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: ttl})
+		_, err := a.ask(ctx, "a")
 		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, driver.ErrNoQuorum) || errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%v, want the context's error", err)
 		}
@@ -473,27 +438,4 @@ func TestErrors_AnEndedContextIsNoMissingMajority(t *testing.T) {
 			t.Errorf("took %v", took)
 		}
 	})
-}
-
-// A node that was away at a downgrade still has the writer, but a majority has the reader. A
-// client that took the lease over as a writer would not be alone.
-func TestInspect_HR_A3_AWriterIsOneAtAMajority(t *testing.T) {
-	for lagging := range 3 {
-		synctest.Test(t, func(t *testing.T) {
-			all := servers(3)
-			for i, s := range all {
-				mode := driver.Shared
-				if i == lagging {
-					mode = driver.Exclusive
-				}
-				if _, err := s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", Mode: mode, TTL: time.Hour - time.Duration(i)*time.Minute}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			snap, err := quorumOf(t, all).Inspect(t.Context(), "k")
-			if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Shared {
-				t.Errorf("node %d lags: %+v, %v; want a reader", lagging, snap.Holders, err)
-			}
-		})
-	}
 }

@@ -15,19 +15,15 @@ import (
 // twice asks for one lease in two processes, as two replicas of a service do for a
 // client that asks again. The first request is late at the slow nodes, and loses its
 // round. The second is sent before that, and is granted the lease.
-func twice(t *testing.T, all []*server, slow []int, way time.Duration, opts ...func(*driver.Request)) (second asker) {
+func twice(t *testing.T, all []*server, slow []int, way time.Duration, opts ...option) (second asker) {
 	t.Helper()
-	first, second := asker{t, quorumOf(t, all)}.begun(), asker{t, quorumOf(t, all)}.begun()
+	first, second := quorumOf(t, all).begun(), quorumOf(t, all).begun()
 	for _, i := range slow {
 		all[i].delay(way)
 	}
 	lost := make(chan error, 1)
 	go func() {
-		req := driver.Request{Key: "k", ID: "a", TTL: ttl, ConfirmWindow: time.Second}
-		for _, opt := range opts {
-			opt(&req)
-		}
-		reply, err := first.s.Acquire(context.Background(), req)
+		reply, err := first.ask(context.Background(), "a", opts...)
 		if err == nil && reply.State == driver.Granted {
 			err = errors.New("granted to the first")
 		}
@@ -46,18 +42,17 @@ func twice(t *testing.T, all []*server, slow []int, way time.Duration, opts ...f
 }
 
 func TestAcquire_HR_A6_ALostRoundSparesWhatAnotherProcessWasGranted(t *testing.T) {
-	waits := func(r *driver.Request) { r.TicketTTL = time.Minute }
 	const late = 2 * quorumdriver.DefaultTimeout
 	for name, c := range map[string]struct {
 		slow []int
 		way  time.Duration
-		opts []func(*driver.Request)
+		opts []option
 	}{
 		"a try that comes first to one node":         {slow: []int{1, 2}, way: late},
 		"a try that comes last, and is not answered": {slow: []int{0, 1, 2}, way: quorumdriver.DefaultTimeout * 3 / 4},
 		"a try that comes last everywhere":           {slow: []int{0, 1, 2}, way: late},
-		"a waiter that comes first to one node":      {slow: []int{1, 2}, way: late, opts: []func(*driver.Request){waits}},
-		"a waiter that comes last":                   {slow: []int{0, 1, 2}, way: quorumdriver.DefaultTimeout * 3 / 4, opts: []func(*driver.Request){waits}},
+		"a waiter that comes first to one node":      {slow: []int{1, 2}, way: late, opts: []option{waits}},
+		"a waiter that comes last":                   {slow: []int{0, 1, 2}, way: quorumdriver.DefaultTimeout * 3 / 4, opts: []option{waits}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,27 +60,22 @@ func TestAcquire_HR_A6_ALostRoundSparesWhatAnotherProcessWasGranted(t *testing.T
 				second := twice(t, all, c.slow, c.way, c.opts...)
 				time.Sleep(2 * late) // until the first request has arrived everywhere
 				second.renewed("a", driver.Granted)
-				asker{t, quorumOf(t, all)}.acquire("b", driver.Busy)
-				for _, s := range all {
-					wantInside(t, s, "a")
-				}
+				quorumOf(t, all).acquire("b", driver.Busy)
+				wantInside(t, all, "a")
 			})
 		})
 	}
 }
 
 func TestAcquire_HR_A6_ALostRoundIsUndoneWhereNobodyElseAsked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(5)
+	inBubble(t, 5, func(t *testing.T, all []*server, a asker) {
 		for _, s := range all[2:] {
-			_, _ = s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: "other", TTL: time.Hour})
+			s.hold(t, "other", time.Hour)
 		}
-		a := asker{t, quorumOf(t, all)}
-		for _, visit := range []string{"", "client"} {
-			a.acquire("a", driver.Busy, func(r *driver.Request) { r.Visit = visit })
+		for _, name := range []string{"", "client"} {
+			a.acquire("a", driver.Busy, visit(name))
 			synctest.Wait()
-			wantInside(t, all[0])
-			wantInside(t, all[1])
+			wantInside(t, all[:2])
 		}
 	})
 }
@@ -93,27 +83,17 @@ func TestAcquire_HR_A6_ALostRoundIsUndoneWhereNobodyElseAsked(t *testing.T) {
 // A lease that was reported to no client is undone at all nodes, by a release with its visit.
 // Another process can undo it, too, because the client may have reached that one.
 func TestRelease_HR_A6_AVisitIsUndoneAtAllNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := servers(3)
-		p, q := asker{t, quorumOf(t, all)}, asker{t, quorumOf(t, all)}
-		undo := func(a asker, visit string, want driver.State) {
-			t.Helper()
-			reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: visit})
-			if err != nil || reply.State != want {
-				t.Errorf("%+v, %v; want state %d", reply, err, want)
-			}
+	inBubble(t, 3, func(t *testing.T, all []*server, p asker) {
+		for _, other := range []asker{p, quorumOf(t, all)} {
+			p.acquire("a", driver.Granted, visit("one"))
 			synctest.Wait()
-		}
-		for _, other := range []asker{p, q} {
-			p.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "one" })
+			other.undo("a", "two", driver.Busy)
 			synctest.Wait()
-			undo(other, "two", driver.Busy)
 			p.renewed("a", driver.Granted)
 			synctest.Wait()
-			undo(other, "one", driver.Released)
-			for _, s := range all {
-				wantInside(t, s)
-			}
+			other.undo("a", "one", driver.Released)
+			synctest.Wait()
+			wantInside(t, all)
 		}
 	})
 }
@@ -129,14 +109,14 @@ func TestAcquire_HR_A6_ALostRoundSparesAnotherOfItsProcess(t *testing.T) {
 			gone := make(chan struct{})
 			go func() {
 				defer close(gone)
-				_, _ = a.s.Acquire(ctx, driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: "one"})
+				_, _ = a.ask(ctx, "a", visit("one"))
 			}()
 			time.Sleep(pause)
 			go func() {
 				time.Sleep(time.Millisecond)
 				cancel()
 			}()
-			reply, err := a.s.Acquire(context.Background(), driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: "two"})
+			reply, err := a.ask(t.Context(), "a", visit("two"))
 			<-gone
 			time.Sleep(time.Minute / 10)
 			if err == nil && reply.State == driver.Granted {
@@ -162,13 +142,12 @@ func TestAcquire_HR_A6_VotesThatNobodyEndsStopNobodyForLongerThanTheyLast(t *tes
 		}
 		granted := make(chan string, len(all))
 		for i := range all {
-			s := quorumOf(t, all)
+			a, id := quorumOf(t, all), fmt.Sprint("a", i)
 			go func() {
-				req := driver.Request{Key: "k", ID: fmt.Sprint("a", i), TTL: ttl, TicketTTL: time.Minute, ConfirmWindow: time.Second}
 				for start := time.Now(); time.Since(start) < time.Minute; {
-					reply, err := s.Acquire(context.Background(), req)
+					reply, err := a.ask(context.Background(), id, waits)
 					if err == nil && reply.State == driver.Granted {
-						granted <- req.ID
+						granted <- id
 						return
 					}
 					time.Sleep(300*time.Millisecond + reply.RetryAfter)
@@ -190,24 +169,18 @@ func TestAcquire_HR_A6_VotesThatNobodyEndsStopNobodyForLongerThanTheyLast(t *tes
 // last renewal. So the late release of an earlier visit has no effect there either.
 func TestRenew_HR_A5_ANodeThatIsJoinedAgainSparesWhatWasTold(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
-		a.acquire("a", driver.Granted, func(r *driver.Request) { r.Visit = "gone" })
+		a.acquire("a", driver.Granted, visit("gone"))
 		synctest.Wait()
-		if _, err := all[2].store.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil {
-			t.Fatal(err)
-		}
+		all[2].free(t, "a")
 		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: ttl, Visit: "reported"}}, func(_ int, r driver.Reply, err error) {
 			if err != nil || r.State != driver.Granted {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
 		synctest.Wait()
-		wantInside(t, all[2], "a")
-		if reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: "gone"}); err != nil || reply.State != driver.Busy {
-			t.Errorf("%+v, %v; want Busy", reply, err)
-		}
+		wantInside(t, all[2:], "a")
+		a.undo("a", "gone", driver.Busy)
 		synctest.Wait()
-		for _, s := range all {
-			wantInside(t, s, "a")
-		}
+		wantInside(t, all, "a")
 	})
 }
