@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,35 +69,11 @@ func TestQuorum_TheRandomSchedulesFindWhatIsWrong(t *testing.T) {
 	}
 }
 
-// schedules plays up to n schedules, several at a time, and yields the violations of each;
-// empty if there are none.
+// schedules plays up to n schedules and yields the violations of each; empty if there are none.
 func schedules(t *testing.T, n int, opts ...quorumdriver.Option) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		var all sync.WaitGroup
-		results, enough := make(chan string), make(chan struct{})
-		var played atomic.Int64
-		for range runtime.GOMAXPROCS(0) {
-			all.Go(func() {
-				for played.Add(1) <= int64(n) {
-					select {
-					case results <- playSchedule(t, rand.Uint64(), opts...):
-					case <-enough:
-						return
-					}
-				}
-			})
-		}
-		go func() {
-			all.Wait()
-			close(results)
-		}()
-		defer func() {
-			close(enough)
-			for range results { // until all goroutines have ended
-			}
-		}()
-		for violations := range results {
-			if !yield(violations) {
+		for range n {
+			if !yield(playSchedule(t, rand.Uint64(), opts...)) {
 				return
 			}
 		}
@@ -175,18 +149,13 @@ func (s *schedule) play() {
 	select {
 	case <-done:
 	case <-time.After(10 * time.Minute):
+		s.mu.Lock()
 		s.violation("a worker still waits")
+		s.mu.Unlock()
 	}
 	close(stop)
 	trouble.Wait()
 	<-done
-}
-
-func (s *schedule) violation(format string, args ...any) {
-	s.logf("WRONG: "+format, args...)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
 }
 
 // verdict returns the violations and the last events; empty if there are no violations.
@@ -203,7 +172,18 @@ func (s *schedule) verdict() string {
 func (s *schedule) logf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.add(format, args...)
+}
+
+// add adds to the log. The caller holds mu.
+func (s *schedule) add(format string, args ...any) {
 	s.log = append(s.log, time.Now().Format("05.000000 ")+fmt.Sprintf(format, args...))
+}
+
+// violation adds a violation. The caller holds mu.
+func (s *schedule) violation(format string, args ...any) {
+	s.add("WRONG: "+format, args...)
+	s.wrong = append(s.wrong, fmt.Sprintf(format, args...))
 }
 
 func (s *schedule) intn(n int) int {
@@ -313,6 +293,8 @@ func (s *schedule) work(c *leasehold.Client, who string) {
 		s.logf("%s asks for %v, read %v", who, ttl, read)
 		lease, err := s.insist(ctx, take)
 		if err != nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.violation("%s: %v", who, err)
 			return
 		}
@@ -339,29 +321,22 @@ func (s *schedule) insist(ctx context.Context, take func(context.Context) (*leas
 
 // began checks a new lease against the other live leases, unless it has ended already.
 func (s *schedule) began(h *held) {
-	s.logf("%s has token %d for %v, read %v", h.who, h.Token(), h.Remaining(), h.read)
-	for _, what := range s.judge(h) {
-		s.violation("%s", what)
-	}
-}
-
-func (s *schedule) judge(h *held) (wrong []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.add("%s has token %d for %v, read %v", h.who, h.Token(), h.Remaining(), h.read)
 	if h.Context().Err() != nil {
-		return nil
+		return
 	}
 	for _, o := range s.live {
 		if o.Context().Err() == nil && (!o.read || !h.read) {
-			wrong = append(wrong, fmt.Sprintf("%s and %s hold it at once", o.who, h.who))
+			s.violation("%s and %s hold it at once", o.who, h.who)
 		}
 	}
 	s.live = append(s.live, h)
 	if !h.read && h.Token() <= s.token {
-		wrong = append(wrong, fmt.Sprintf("%s has token %d after token %d", h.who, h.Token(), s.token))
+		s.violation("%s has token %d after token %d", h.who, h.Token(), s.token)
 	}
 	s.token = max(s.token, h.Token())
-	return wrong
 }
 
 func (s *schedule) ended(h *held) {

@@ -50,33 +50,11 @@ func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
 	}
 }
 
-func TestSupports_RefusesWhatAMajorityCannotKeep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, ctx := clientOf(t, quorumOf(t, servers(3))), t.Context()
-		for name, take := range map[string]func() (*leasehold.Lease, error){
-			"semaphore":  func() (*leasehold.Lease, error) { return c.Semaphore("s", 2).TryLock(ctx) },
-			"fair mutex": func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithStrictOrder()).TryLock(ctx) },
-			"writers first": func() (*leasehold.Lease, error) {
-				return c.RWMutex("k", leasehold.WithPolicy(leasehold.WritersFirst)).TryLock(ctx)
-			},
-			"readers first": func() (*leasehold.Lease, error) {
-				return c.RWMutex("k", leasehold.WithPolicy(leasehold.ReadersFirst)).TryRLock(ctx)
-			},
-			"long lease": func() (*leasehold.Lease, error) { return c.Mutex("k", leasehold.WithTTL(time.Hour)).TryLock(ctx) },
-		} {
-			if _, err := take(); !errors.Is(err, leasehold.ErrUnsupported) {
-				t.Errorf("%s: %v, want ErrUnsupported", name, err)
-			}
-		}
-		lease, err := c.Mutex("k").TryLock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Extend(ctx, time.Hour); !errors.Is(err, leasehold.ErrUnsupported) || lease.State() != leasehold.Held {
-			t.Errorf("extend: %v, %v; want ErrUnsupported, and the lease as it was", err, lease.State())
-		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
+// drivertest asks for one of the two policies.
+func TestSupports_RefusesReadersFirst(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, _ []*server, a asker) {
+		if err := driver.Supports(a.s, driver.Request{Policy: driver.ReadersFirst}); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("%v, want ErrUnsupported", err)
 		}
 	})
 }
