@@ -1,12 +1,17 @@
 package httpdriver_test
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
@@ -16,46 +21,113 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// serve starts a service on a store and returns its URL.
-func serve(tb testing.TB, store driver.Driver, opts ...server.Option) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	serveOn(tb, l, store, opts...)
-	return "http://" + l.Addr().String()
-}
-
-// serveOn starts a service on a store that takes the connections of a listener.
-func serveOn(tb testing.TB, l net.Listener, store driver.Driver, opts ...server.Option) {
+// service returns a service on a store. Both are closed at the end of the test.
+func service(tb testing.TB, store driver.Driver, opts ...server.Option) *server.Server {
 	tb.Helper()
 	s, err := server.New(store, opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(l, nil) }()
 	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			tb.Error(err)
-		}
-		if err := <-done; err != http.ErrServerClosed { //nolint:errorlint // it is this one
 			tb.Error(err)
 		}
 		if err := store.Close(); err != nil {
 			tb.Error(err)
 		}
 	})
+	return s
 }
 
-func open(tb testing.TB, url string) *httpdriver.Driver {
+// listen starts a server and returns its URL.
+func listen(tb testing.TB, h http.Handler) string {
+	s := httptest.NewServer(h)
+	tb.Cleanup(s.Close)
+	return s.URL
+}
+
+// open returns a driver on the service at a URL. It is closed at the end of the test.
+func open(tb testing.TB, url string, opts ...httpdriver.Option) *httpdriver.Driver {
 	tb.Helper()
-	d, err := httpdriver.Open(url)
+	d, err := httpdriver.Open(url, opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}
+	tb.Cleanup(func() { _ = d.Close() })
 	return d
+}
+
+// clientOf returns a client of a store, which is closed at the end of the test.
+func clientOf(t *testing.T, store driver.Driver, opts ...leasehold.Option) *leasehold.Client {
+	t.Helper()
+	c, err := leasehold.New(store, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// locked locks the mutex of a key.
+func locked(t *testing.T, c *leasehold.Client, key string) *leasehold.Lease {
+	t.Helper()
+	l, err := c.Mutex(key).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// network is a network in memory, which counts connections.
+type network struct {
+	*pipenet.Listener
+	dials atomic.Int64
+}
+
+// Dial implements the DialContext of a transport.
+func (n *network) Dial(ctx context.Context, protocol, address string) (net.Conn, error) {
+	n.dials.Add(1)
+	return n.Listener.Dial(ctx, protocol, address)
+}
+
+// open returns a driver whose clients use the network.
+func (n *network) open(t *testing.T, url string, opts ...httpdriver.Option) *httpdriver.Driver {
+	return open(t, url, append(opts, httpdriver.WithFresh(func() *http.Client {
+		client := httpdriver.NewClient()
+		transport := client.Transport.(*http.Transport)
+		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // of a test server
+		transport.DialContext = n.Dial
+		return client
+	}))...)
+}
+
+// aService returns a service on an empty store.
+func aService(t *testing.T) http.Handler { return service(t, memdriver.New()) }
+
+// protocols are those of a service, each with its scheme.
+var protocols = map[string]string{"HTTP/1.1": "http", "HTTP/2.0": "https"}
+
+// inMemory plays f in virtual time, on a driver that asks the handler by a protocol, over a
+// network in memory.
+func inMemory(t *testing.T, protocol string, handler func(*testing.T) http.Handler, f func(t *testing.T, d *httpdriver.Driver, n *network), opts ...httpdriver.Option) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{Listener: pipenet.Listen()}
+		s := &httptest.Server{Listener: n, Config: &http.Server{Handler: handler(t)}, EnableHTTP2: protocol == "HTTP/2.0"}
+		if s.EnableHTTP2 {
+			s.StartTLS()
+		} else {
+			s.Start()
+		}
+		d := n.open(t, protocols[protocol]+"://service", opts...)
+		f(t, d, n)
+		_ = d.Close()
+		s.CloseClientConnections()
+		s.Close()
+	})
 }
 
 // TestConformance_Memory plays the suite in virtual time: each row has a store of its own, and
@@ -68,60 +140,57 @@ func TestConformance_Memory(t *testing.T) {
 			transport := &http.Transport{DialContext: networks[next%2].Dial}
 			next++
 			tb.Cleanup(transport.CloseIdleConnections)
-			return openBy(tb, "http://service", &http.Client{Transport: transport})
+			return open(tb, "http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
 		},
 		Wrap: func(t *testing.T, row func(*testing.T)) {
 			synctest.Test(t, func(t *testing.T) {
 				store := memdriver.New()
 				for i := range networks {
 					networks[i] = pipenet.Listen()
-					serveOn(t, networks[i], store.Join())
+					s, l := service(t, store.Join()), networks[i]
+					done := make(chan error, 1)
+					go func() { done <- s.Serve(l, nil) }()
+					t.Cleanup(func() {
+						_ = s.Close()
+						if err := <-done; err != http.ErrServerClosed { //nolint:errorlint // it is this one
+							t.Error(err)
+						}
+					})
 				}
 				row(t)
 			})
 		},
 		Without: drivertest.Guard,
 	})
-}
-
-func openBy(tb testing.TB, url string, client *http.Client) *httpdriver.Driver {
-	tb.Helper()
-	d, err := httpdriver.Open(url, httpdriver.WithClient(client))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return d
 }
 
 // A client may send all requests over one connection, also while many of them wait.
 func TestConformance_OverOneConnection(t *testing.T) {
 	skip.Nightly(t, "make test plays the same rows by HTTP/1.1")
-	var service *httptest.Server
+	var s *httptest.Server
 	drivertest.Run(t, drivertest.Config{
-		Open: func(tb testing.TB) driver.Driver { return openBy(tb, "https://example.com", service.Client()) },
+		Open: func(tb testing.TB) driver.Driver {
+			return open(tb, "https://example.com", httpdriver.WithClient(s.Client()))
+		},
 		Wrap: func(t *testing.T, row func(*testing.T)) {
 			synctest.Test(t, func(t *testing.T) {
-				store := memdriver.New()
-				s, err := server.New(store)
-				if err != nil {
-					t.Fatal(err)
-				}
 				network := pipenet.Listen()
-				service = &httptest.Server{Listener: network, EnableHTTP2: true, Config: &http.Server{Handler: s}}
-				service.StartTLS()
-				service.Client().Transport.(*http.Transport).DialContext = network.Dial
-				t.Cleanup(func() {
-					service.Close()
-					if err := s.Close(); err != nil {
-						t.Error(err)
-					}
-					if err := store.Close(); err != nil {
-						t.Error(err)
-					}
-				})
+				s = &httptest.Server{Listener: network, EnableHTTP2: true, Config: &http.Server{Handler: service(t, memdriver.New())}}
+				s.StartTLS()
+				t.Cleanup(s.Close)
+				s.Client().Transport.(*http.Transport).DialContext = network.Dial
 				row(t)
 			})
 		},
 		Without: drivertest.Guard,
 	})
+}
+
+func eventually(t *testing.T, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not come about")
+		}
+	}
 }

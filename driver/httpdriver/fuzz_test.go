@@ -31,43 +31,7 @@ func (c *canned) RoundTrip(r *http.Request) (*http.Response, error) {
 // answering returns a driver on a service with the same answer to each request.
 func answering(tb testing.TB, c *canned) *httpdriver.Driver {
 	tb.Helper()
-	d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: c}))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { _ = d.Close() })
-	return d
-}
-
-// A proxy or a portal may answer instead of the service, also in JSON. Such an answer is no
-// loss of a lease.
-func TestAnswer_OfSomethingElseIsNeverANo(t *testing.T) {
-	for _, c := range []canned{
-		{200, "application/json", []byte(`{}`)},
-		{200, "application/json", []byte(`{"status":"ok"}`)},
-		{200, "application/json", []byte(`{"leases":[{}]}`)},
-		{200, "application/json", []byte(`{"leases":[{"leaseId":"other","state":"gone"}]}`)},
-		{200, "application/json", []byte(`{"leaseId":"other","state":"gone"}`)},
-		{200, "application/json", []byte(`null`)},
-		{200, "text/html", []byte(`<html>`)},
-		{404, "application/json", []byte(`{"title":"no such page"}`)},
-		{410, "text/html", []byte(`<html>`)},
-		{502, "text/html", nil},
-	} {
-		d := answering(t, &c)
-		ref := driver.Ref{Key: "k", ID: "a", TTL: time.Second}
-		if reply, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Second}); err == nil {
-			t.Errorf("%d %s: acquire: %+v", c.status, c.body, reply)
-		}
-		if reply, err := d.Release(t.Context(), ref); err == nil {
-			t.Errorf("%d %s: release: %+v", c.status, c.body, reply)
-		}
-		d.Renew(t.Context(), []driver.Ref{ref}, func(_ int, reply driver.Reply, err error) {
-			if err == nil {
-				t.Errorf("%d %s: renew: %+v", c.status, c.body, reply)
-			}
-		})
-	}
+	return open(tb, "http://service", httpdriver.WithClient(&http.Client{Transport: c}))
 }
 
 // FuzzAnswer looks for answers from which the driver takes something that is not in them.
@@ -122,10 +86,7 @@ func FuzzStream(f *testing.F) {
 		defer cancel()
 		ended := make(chan struct{})
 		transport := &endless{canned{200, "text/event-stream", text}, ctx, ended}
-		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := open(t, "http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
 		sub, err := d.Watch(func(h driver.Hint) {
 			if h.Kind == driver.HintGranted && !strings.Contains(string(text), "granted") {
 				t.Errorf("%+v of %q", h, text)

@@ -91,6 +91,11 @@ var foreign = map[string]canned{
 	"a problem of the future":  {media: wire.ProblemMedia, body: []byte(`{"type":"` + wire.ProblemTypes + `melted","title":"no"}`)},
 	"a problem cut off":        {media: wire.ProblemMedia, body: []byte(`{"type":"` + wire.ProblemTypes + `invalid","title":"n`)},
 	"a problem of another id":  {media: wire.ProblemMedia, body: []byte(`{"type":"` + wire.ProblemTypes + `gone","title":"n","leaseId":"z"}`)},
+	"an empty object":          {media: "application/json", body: []byte(`{}`)},
+	"an empty lease":           {media: "application/json", body: []byte(`{"leases":[{}]}`)},
+	"another id":               {media: "application/json", body: []byte(`{"leaseId":"z","state":"gone"}`)},
+	"another id of a batch":    {media: "application/json", body: []byte(`{"leases":[{"leaseId":"z","state":"gone"}]}`)},
+	"a state of the future":    {media: "application/json", body: []byte(`{"leaseId":"a","state":"floating"}`)},
 	"a page about problems":    {media: "text/html", body: []byte(`{"type":"` + wire.ProblemTypes + `invalid","title":"no"}`)},
 }
 
@@ -177,18 +182,8 @@ func (g *gateway) answer(aim func(*http.Request) (status int, asked bool)) { g.a
 // behind starts a service on store behind a gateway.
 func behind(t *testing.T, store driver.Driver) (*gateway, string) {
 	t.Helper()
-	s, err := server.New(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := &gateway{service: s}
-	h := httptest.NewServer(g)
-	t.Cleanup(func() {
-		h.Close()
-		_ = s.Close()
-		_ = store.Close()
-	})
-	return g, h.URL
+	g := &gateway{service: service(t, store)}
+	return g, listen(t, g)
 }
 
 // TestGateway_HR_C5_ARefusedBatchLosesNoLease plays a gateway that refuses one batch of
@@ -198,18 +193,10 @@ func TestGateway_HR_C5_ARefusedBatchLosesNoLease(t *testing.T) {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			t.Parallel()
 			g, url := behind(t, memdriver.New())
-			client, err := leasehold.New(open(t, url), leasehold.WithTTL(time.Minute), leasehold.WithRenewFraction(0.01))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
+			client := clientOf(t, open(t, url), leasehold.WithTTL(time.Minute), leasehold.WithRenewFraction(0.01))
 			var leases []*leasehold.Lease
 			for i := range 3 {
-				l, err := client.Mutex(fmt.Sprint("k", i)).Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				leases = append(leases, l)
+				leases = append(leases, locked(t, client, fmt.Sprint("k", i)))
 			}
 			var refused, renewed atomic.Int64
 			g.answer(func(r *http.Request) (int, bool) {
@@ -258,7 +245,6 @@ func TestGateway_HR_C5_ABatchThatIsTooLargeIsHalved(t *testing.T) {
 		return 0, false
 	})
 	d := open(t, url)
-	defer d.Close()
 	var refs []driver.Ref
 	for i := range 50 {
 		key := fmt.Sprint("k", i)
@@ -297,12 +283,7 @@ func TestGateway_HR_C6_AGrantHiddenByAGatewayIsGivenBack(t *testing.T) {
 				}
 				return 0, false
 			})
-			client, err := leasehold.New(open(t, url), leasehold.WithTTL(time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer client.Close()
-			_, err = client.Mutex("k").TryLock(ctx)
+			_, err := clientOf(t, open(t, url), leasehold.WithTTL(time.Minute)).Mutex("k").TryLock(ctx)
 			if !errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrUnavailable) {
 				t.Errorf("%v, want ErrUnknown", err)
 			}
@@ -317,20 +298,16 @@ func TestGateway_HR_C6_AGrantHiddenByAGatewayIsGivenBack(t *testing.T) {
 // A lock at another address is another lock, and the client's token must not be sent there.
 func TestGateway_HR_C5_ARedirectionIsNotFollowed(t *testing.T) {
 	var elsewhere atomic.Int64
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
-	defer other.Close()
+	other := listen(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
 	for _, status := range []int{301, 302, 303, 307, 308} {
-		h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			http.Redirect(w, r, other.URL, status)
-		}))
-		d := open(t, h.URL)
+		d := open(t, listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other, status)
+		})))
 		for verb, ask := range verbs {
-			if err := ask(t.Context(), d); !doubts(verb, err) || !strings.Contains(err.Error(), other.URL) {
-				t.Errorf("%s, %d: %v, want an unknown outcome that names %s", verb, status, err, other.URL)
+			if err := ask(t.Context(), d); !doubts(verb, err) || !strings.Contains(err.Error(), other) {
+				t.Errorf("%s, %d: %v, want an unknown outcome that names %s", verb, status, err, other)
 			}
 		}
-		_ = d.Close()
-		h.Close()
 	}
 	if n := elsewhere.Load(); n != 0 {
 		t.Errorf("%d requests were sent elsewhere", n)
@@ -375,10 +352,7 @@ func repeatedUnseen(t *testing.T, protocol string, ask func(context.Context, *ht
 	} else {
 		h.Start()
 	}
-	d, err := httpdriver.Open(h.URL, httpdriver.WithClient(h.Client()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := open(t, h.URL, httpdriver.WithClient(h.Client()))
 	defer d.Close()
 	if _, _, err := d.List(t.Context(), "", ""); err != nil { // the connection has been used
 		t.Fatal(err)
@@ -392,11 +366,7 @@ func repeatedUnseen(t *testing.T, protocol string, ask func(context.Context, *ht
 // an event stream.
 func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
 	const text = "event: ready\ndata: {\"address\":\"elsewhere\"}\n\n"
-	s, err := server.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := service(t, memdriver.New())
 	answers := make(chan func(http.ResponseWriter, *http.Request), 9)
 	for _, status := range []int{200, 203, 302, 404, 503} {
 		answers <- func(w http.ResponseWriter, _ *http.Request) {
@@ -408,17 +378,14 @@ func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
 			_, _ = io.WriteString(w, text)
 		}
 	}
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	d := open(t, listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case answer := <-answers:
 			answer(w, r)
 		default:
 			s.ServeHTTP(w, r)
 		}
-	}))
-	defer h.Close()
-	d := open(t, h.URL)
-	defer d.Close()
+	})))
 	var hints atomic.Int64
 	sub, err := d.Watch(func(driver.Hint) { hints.Add(1) })
 	if err != nil {
@@ -439,21 +406,10 @@ func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
 // A caller that cancels its call does not make the service unavailable.
 func TestLook_ACallerWhoGivesItUpIsToldThat(t *testing.T) {
 	asked := make(chan struct{}, 1)
-	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	c := clientOf(t, open(t, listen(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		asked <- struct{}{}
 		<-r.Context().Done()
-	}))
-	defer service.Close()
-	d, err := httpdriver.Open(service.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	c, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	}))))
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		<-asked

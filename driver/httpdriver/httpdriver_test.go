@@ -8,20 +8,20 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"path"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
-	"github.com/leasehold-go/leasehold/internal/wire"
-	"github.com/leasehold-go/leasehold/server"
 )
 
 func TestOpen_RefusesWhatIsNoService(t *testing.T) {
@@ -54,99 +54,58 @@ func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed.Close()
-	answers := func(status int, text string) string {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(status)
-			_, _ = w.Write([]byte(text))
-		}))
-		t.Cleanup(s.Close)
-		return s.URL
-	}
-	problem := func(status int, cause string) string {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", wire.ProblemMedia)
-			w.WriteHeader(status)
-			_, _ = w.Write([]byte(`{"type":"` + wire.ProblemTypes + cause + `","title":"x"}`))
-		}))
-		t.Cleanup(s.Close)
-		return s.URL
-	}
-	cut := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	t.Cleanup(cut.Close)
+	cut := listen(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	for what, c := range map[string]struct {
-		url  string
-		want error // nil: the outcome is not known
+		url     string
+		certain bool
 	}{
-		"no listener":           {"http://" + closed.Addr().String(), driver.ErrUnavailable},
-		"no such host":          {"http://leasehold.invalid", driver.ErrUnavailable},
-		"overloaded":            {problem(503, "unavailable"), driver.ErrUnavailable},
-		"not known":             {problem(401, "unauthenticated"), driver.ErrUnavailable},
-		"no right":              {problem(403, "forbidden"), driver.ErrUnavailable},
-		"too many":              {problem(429, "too-many-waiters"), driver.ErrUnavailable},
-		"another path":          {problem(404, "not-found"), driver.ErrUnavailable},
-		"invalid":               {problem(400, "invalid"), driver.ErrInvalid},
-		"mismatch":              {problem(422, "mismatch"), driver.ErrMismatch},
-		"unsupported":           {problem(501, "unsupported"), errors.ErrUnsupported},
-		"unknown":               {problem(504, "unknown"), nil},
-		"another service":       {answers(404, "not here"), nil},
-		"a proxy is overloaded": {answers(503, "<html>"), nil},
-		"a proxy's time is up":  {answers(502, "<html>"), nil},
-		"a proxy's no":          {answers(403, `{"title":"x","status":403}`), nil},
-		"a defect":              {answers(500, ""), nil},
-		"a page":                {answers(200, "<html>hello</html>"), nil},
-		"a state of the future": {answers(200, `{"state":"floating"}`), nil},
-		"a foreign conflict":    {answers(409, `{"title":"x","type":"about:blank"}`), nil},
-		"cut off":               {cut.URL, nil},
+		"no listener":  {"http://" + closed.Addr().String(), true},
+		"no such host": {"http://leasehold.invalid", true},
+		"cut off":      {cut, false},
 	} {
-		d := open(t, c.url)
-		_, err := d.Acquire(t.Context(), request("k", "a"))
-		certain := errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrInvalid) ||
-			errors.Is(err, driver.ErrMismatch) || errors.Is(err, errors.ErrUnsupported)
-		if err == nil || c.want == nil && certain || c.want != nil && !errors.Is(err, c.want) {
-			t.Errorf("%s: %v, want %v", what, err, c.want)
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
+		if _, err := open(t, c.url).Acquire(t.Context(), request("k", "a")); err == nil || isCertain(err) != c.certain || c.certain != errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%s: %v, certain: %v", what, err, c.certain)
 		}
 	}
 }
 
-func TestTimeout_BoundsACallToASilentService(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	// The request must be sent within the timeout: otherwise it has certainly had no effect.
-	d, err := httpdriver.Open("http://"+l.Addr().String(), httpdriver.WithTimeout(2*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	start := time.Now()
-	_, err = d.Acquire(t.Context(), request("k", "a"))
-	if err == nil || errors.Is(err, driver.ErrUnavailable) || time.Since(start) > time.Minute {
-		t.Errorf("%v after %v", err, time.Since(start))
+// A service accepts the connection, and is silent. Without an answer to the handshake of TLS
+// nothing was sent.
+func TestTimeout_HR_E8_BoundsACallToASilentServiceAndAHandshakeHasSentNothing(t *testing.T) {
+	for _, scheme := range protocols {
+		t.Run(scheme, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &network{Listener: pipenet.Listen()}
+				var silent sync.WaitGroup
+				silent.Go(func() {
+					for conn, err := n.Accept(); err == nil; conn, err = n.Accept() {
+						silent.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+					}
+				})
+				d := n.open(t, scheme+"://service", httpdriver.WithTimeout(2*time.Second))
+				start := time.Now()
+				_, err := d.Acquire(t.Context(), request("k", "a"))
+				if took := time.Since(start); err == nil || errors.Is(err, driver.ErrUnavailable) != (scheme == "https") || took > 2*time.Second {
+					t.Errorf("%v after %v", err, took)
+				}
+				_ = n.Close()
+				_ = d.Close()
+				silent.Wait()
+			})
+		})
 	}
 }
 
 func TestRenew_OfManyLeasesIsCutIntoRequests(t *testing.T) {
-	s, err := server.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
 	var batches atomic.Int64
-	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	g, url := behind(t, memdriver.New())
+	g.answer(func(r *http.Request) (int, bool) {
 		if r.URL.Path == "/v1/leases:renew" {
 			batches.Add(1)
 		}
-		s.ServeHTTP(w, r)
-	}))
-	defer h.Close()
-	d := open(t, h.URL)
-	defer d.Close()
+		return 0, false
+	})
+	d := open(t, url)
 	var refs []driver.Ref
 	for i := range 300 {
 		// Keys of full length, of which every character takes six bytes in JSON.
@@ -170,23 +129,14 @@ func TestRenew_OfManyLeasesIsCutIntoRequests(t *testing.T) {
 
 func TestToken_IsSentWithEveryRequestAndThePathIsKept(t *testing.T) {
 	var wrong atomic.Int64
-	s, err := server.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	h := httptest.NewServer(http.StripPrefix("/locks", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := service(t, memdriver.New())
+	url := listen(t, http.StripPrefix("/locks", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			wrong.Add(1)
 		}
 		s.ServeHTTP(w, r)
 	})))
-	defer h.Close()
-	d, err := httpdriver.Open(strings.Replace(h.URL, "http://", "http://:secret@", 1) + "/locks/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := open(t, strings.Replace(url, "http://", "http://:secret@", 1)+"/locks/")
 	if reply, err := d.Acquire(t.Context(), request("a/b c", "a")); err != nil || reply.State != driver.Granted {
 		t.Fatal(reply, err)
 	}
@@ -206,85 +156,67 @@ func TestToken_IsSentWithEveryRequestAndThePathIsKept(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not come about")
-		}
-	}
-}
-
 // The service ends while a program waits and holds leases through it, and another service
 // on the same store takes its address.
 func TestRestart_AWaitGoesOn(t *testing.T) {
-	store := memdriver.New()
-	start := func(listen func() (net.Listener, error)) (*server.Server, string, chan struct{}) {
-		s, err := server.New(store.Join())
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		var address atomic.Pointer[pipenet.Listener]
+		start := func() (end func()) {
+			s, l, done := service(t, store.Join()), pipenet.Listen(), make(chan struct{})
+			address.Store(l)
+			go func() {
+				defer close(done)
+				_ = s.Serve(l, nil) // it ends by Close
+			}()
+			return func() {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				<-done
+			}
 		}
-		var l net.Listener
-		eventually(t, func() bool { // the address may still be in use
-			l, err = listen()
-			return err == nil
-		})
-		done := make(chan struct{})
+		end := start()
+		transport := &http.Transport{DialContext: func(ctx context.Context, protocol, name string) (net.Conn, error) {
+			return address.Load().Dial(ctx, protocol, name)
+		}}
+		d := open(t, "http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
+		client := clientOf(t, d, leasehold.WithTTL(20*time.Second))
+		held := locked(t, client, "held")
+		if reply, err := store.Acquire(t.Context(), request("k", "holder")); err != nil || reply.State != driver.Granted {
+			t.Fatal(reply, err)
+		}
+		got := make(chan error, 1)
 		go func() {
-			defer close(done)
-			_ = s.Serve(l, nil) // it ends by Close
+			lease, err := client.Mutex("k").Lock(context.WithoutCancel(t.Context()))
+			if err == nil {
+				err = lease.Release()
+			}
+			got <- err
 		}()
-		return s, l.Addr().String(), done
-	}
-	first, addr, done := start(redistest.Listen) // no other test gets its port while it is closed
-	client, err := leasehold.New(open(t, "http://"+addr), leasehold.WithTTL(20*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	held, err := client.Mutex("held").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if reply, err := store.Acquire(t.Context(), request("k", "holder")); err != nil || reply.State != driver.Granted {
-		t.Fatal(reply, err)
-	}
-	got := make(chan error, 1)
-	go func() {
-		lease, err := client.Mutex("k").Lock(context.WithoutCancel(t.Context()))
-		if err == nil {
-			err = lease.Release()
+		eventually(t, func() bool {
+			snap, err := store.Inspect(t.Context(), "k")
+			return err == nil && len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second // its waiter has an address for hints
+		})
+		end()
+		end = start()
+		if reply, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: "holder"}); err != nil || reply.State != driver.Released {
+			t.Fatal(reply, err)
 		}
-		got <- err
-	}()
-	waiting := func() bool {
-		snap, err := store.Inspect(t.Context(), "k")
-		return err == nil && len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second // its waiter has an address for hints
-	}
-	eventually(t, waiting)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
-	<-done
-	second, _, done := start(func() (net.Listener, error) { return net.Listen("tcp", addr) })
-	defer func() {
-		_ = second.Close()
-		<-done
-	}()
-	if reply, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: "holder"}); err != nil || reply.State != driver.Released {
-		t.Fatal(reply, err)
-	}
-	select {
-	case err := <-got:
-		if err != nil {
+		select {
+		case err := <-got:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the wait does not end")
+		}
+		if err := held.Release(); err != nil {
 			t.Error(err)
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("the wait does not end")
-	}
-	if err := held.Release(); err != nil {
-		t.Error(err)
-	}
+		_ = client.Close()
+		end()
+	})
 }
 
 // TestWatch_GivesUpAStreamWhoseEventDoesNotEnd plays a service that sends one event without
@@ -293,7 +225,7 @@ func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
 	const most = 32 << 20 // includes the bytes in the buffers of the sockets
 	line := []byte("data: " + strings.Repeat(" ", 32<<10) + "\n")
 	sent := make(chan int, 100)
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	d := open(t, listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		n := 0
 		defer func() { sent <- n }()
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -301,13 +233,7 @@ func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
 		for err := error(nil); err == nil && n < most; n += len(line) {
 			_, err = w.Write(line)
 		}
-	}))
-	defer s.Close()
-	d, err := httpdriver.Open(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	})))
 	sub, err := d.Watch(func(h driver.Hint) { t.Errorf("hint %+v", h) })
 	if err != nil {
 		t.Fatal(err)
@@ -334,16 +260,7 @@ func cleaned(h http.Handler) http.Handler {
 
 // Different names stay different locks behind a proxy that cleans paths.
 func TestDriver_KeepsNamesBehindAProxyThatCleansPaths(t *testing.T) {
-	store := memdriver.New()
-	s, err := server.New(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	proxy := httptest.NewServer(cleaned(s))
-	t.Cleanup(proxy.Close)
-	d := open(t, proxy.URL)
-	t.Cleanup(func() { _ = d.Close() })
+	d := open(t, listen(t, cleaned(aService(t))))
 	names := []string{".", "..", "./data", "data", "a/../b", "b", "a//b", "a/b", "a/b/", "a%2Fb", "/", "//", "x:break", "?", "#", "é"}
 	for _, name := range names {
 		if got, err := d.Acquire(t.Context(), request(name, "a")); err != nil || got.State != driver.Granted {
@@ -377,25 +294,15 @@ func TestDriver_KeepsNamesBehindAProxyThatCleansPaths(t *testing.T) {
 // A proxy that changes names asks for "data" instead of "./data".
 func TestAcquire_AnswerForAnotherLockIsUndone(t *testing.T) {
 	store := memdriver.New()
-	s, err := server.New(store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := service(t, store)
+	d := open(t, listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
 		r.Body = io.NopCloser(bytes.NewReader(bytes.ReplaceAll(text, []byte(`"./data"`), []byte(`"data"`))))
 		s.ServeHTTP(w, r)
-	}))
-	t.Cleanup(proxy.Close)
-	d, err := httpdriver.Open(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
+	})))
 	refused := func(id string) {
 		t.Helper()
 		if got, err := d.Acquire(t.Context(), request("./data", id)); !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), `answers for lock "data"`) {

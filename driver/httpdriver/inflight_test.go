@@ -49,10 +49,7 @@ func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *tes
 	if _, err := store.Acquire(t.Context(), holder); err != nil {
 		t.Fatal(err)
 	}
-	client, err := leasehold.New(open(t, serve(t, store)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := clientOf(t, open(t, listen(t, service(t, store))))
 	if _, err := client.Mutex("k").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
 		t.Errorf("%v, want ErrHeld", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -20,7 +19,7 @@ import (
 // The refusal of a token that was never accepted is permanent.
 func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 	var accepted atomic.Value
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+accepted.Load().(string) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusUnauthorized)
@@ -29,39 +28,31 @@ func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 		}
 		_, _ = w.Write([]byte(`{"keys":[]}`))
 	}))
-	defer service.Close()
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) {
 		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	open := func() func() error {
-		d, err := httpdriver.Open(service.URL + "?token_file=" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = d.Close() })
-		return func() error {
-			_, _, err := d.List(t.Context(), "", "")
-			return err
-		}
+	list := func(d *httpdriver.Driver) error {
+		_, _, err := d.List(t.Context(), "", "")
+		return err
 	}
 	write("one")
 	accepted.Store("one")
-	list := open()
-	if err := list(); err != nil {
+	d := open(t, url+"?token_file="+file)
+	if err := list(d); err != nil {
 		t.Error(err)
 	}
 	accepted.Store("two")
-	if err := list(); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
+	if err := list(d); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
 		t.Errorf("the service is ahead of the file: %v, want a temporary error", err)
 	}
-	if err := open()(); !errors.Is(err, driver.ErrPermanent) {
+	if err := list(open(t, url+"?token_file="+file)); !errors.Is(err, driver.ErrPermanent) {
 		t.Errorf("a wrong token: %v, want ErrPermanent", err)
 	}
 	write("two")
-	if err := list(); err != nil {
+	if err := list(d); err != nil {
 		t.Error(err)
 	}
 }
@@ -69,18 +60,13 @@ func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 // A shell hands a token over by a pipe, as in token-file=<(command).
 func TestOpen_TokenOfAPipeIsReadOnce(t *testing.T) {
 	var refused atomic.Bool
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	url := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer one" {
 			refused.Store(true)
 		}
 		_, _ = w.Write([]byte(`{"keys":[]}`))
 	}))
-	defer service.Close()
-	d, err := httpdriver.Open(service.URL + "?token_file=" + piped(t, "one\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := open(t, url+"?token_file="+piped(t, "one\n"))
 	for range 2 {
 		if _, _, err := d.List(t.Context(), "", ""); err != nil || refused.Load() {
 			t.Errorf("%v, refused: %v", err, refused.Load())

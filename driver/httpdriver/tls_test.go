@@ -20,22 +20,17 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
-	"github.com/leasehold-go/leasehold/server"
 )
 
 // secure starts a service that speaks TLS, and returns its URL and the file of its
 // certificate.
 func secure(t *testing.T, auth tls.ClientAuthType) (url, ca string) {
 	t.Helper()
-	s, err := server.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewUnstartedServer(s)
+	h := httptest.NewUnstartedServer(aService(t))
 	h.TLS = &tls.Config{ClientAuth: auth} //nolint:gosec // httptest sets the rest
 	h.Config.ErrorLog = discard
 	h.StartTLS()
-	t.Cleanup(func() { h.Close(); _ = s.Close() })
+	t.Cleanup(h.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})
 	if err := os.WriteFile(ca, text, 0o600); err != nil {
@@ -54,24 +49,14 @@ func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
 		"https to http":     {strings.Replace(plain, "http:", "https:", 1), "http://"},
 		"http to https":     {strings.Replace(url, "https:", "http:", 1), "https://"},
 	} {
-		d, err := httpdriver.Open(c.url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		client, err := leasehold.New(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := clientOf(t, open(t, c.url))
 		began := time.Now()
-		_, err = client.Mutex("k").TryLock(t.Context())
+		_, err := client.Mutex("k").TryLock(t.Context())
 		if !errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) || !strings.Contains(err.Error(), c.hint) {
 			t.Errorf("%s: %v, want ErrUnavailable with %s", what, err, c.hint)
 		}
 		if took := time.Since(began); took > time.Minute {
 			t.Errorf("%s fails after %v", what, took)
-		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }
@@ -79,30 +64,9 @@ func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
 // TestTLS_HR_E8_ARightConnectionServes proves that the service of the test above works.
 func TestTLS_HR_E8_ARightConnectionServes(t *testing.T) {
 	url, ca := secure(t, tls.NoClientCert)
-	d, err := httpdriver.Open(url + "?ca=" + ca + "&server_name=example.com")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := open(t, url+"?ca="+ca+"&server_name=example.com")
 	if reply, err := d.Acquire(t.Context(), request("k", "a")); err != nil || reply.State != driver.Granted {
 		t.Error(reply, err)
-	}
-}
-
-// The server accepts the connection, and never answers the TLS handshake.
-func TestTimeout_HR_E8_AHandshakeThatIsNotAnsweredHasSentNothing(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	d, err := httpdriver.Open("https://"+l.Addr().String(), httpdriver.WithTimeout(50*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	if _, err := d.Acquire(t.Context(), request("k", "a")); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v, want ErrUnavailable", err)
 	}
 }
 
@@ -127,11 +91,7 @@ func TestTransport_HR_C6_AConnectionThatFailsAfterOneThatDidNotIsUnknown(t *test
 	refused := &http.Transport{DialContext: (&net.Dialer{Control: refuse}).DialContext}
 	well := new(http.Transport)
 	defer well.CloseIdleConnections()
-	d, err := httpdriver.Open(url, httpdriver.WithClient(&http.Client{Transport: retrying{well, refused}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	d := open(t, url, httpdriver.WithClient(&http.Client{Transport: retrying{well, refused}}))
 	if _, err := d.Acquire(t.Context(), request("k", "a")); err == nil || isCertain(err) {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
