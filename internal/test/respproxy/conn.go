@@ -3,10 +3,7 @@ package respproxy
 import (
 	"io"
 	"net"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -14,9 +11,7 @@ import (
 // another one replies.
 type conn struct {
 	proxy          *Proxy
-	number         int
 	client, server net.Conn
-	name           atomic.Pointer[string]
 	pending        *pending
 	// hole is set when a reply is missing, so that no later one may follow. It
 	// belongs to the goroutine that forwards replies.
@@ -27,15 +22,7 @@ type conn struct {
 }
 
 func newConn(p *Proxy, client, server net.Conn) *conn {
-	c := &conn{
-		proxy:   p,
-		client:  client,
-		server:  server,
-		pending: newPending(),
-		done:    make(chan struct{}),
-	}
-	c.name.Store(new(string))
-	return c
+	return &conn{proxy: p, client: client, server: server, pending: newPending(), done: make(chan struct{})}
 }
 
 // forward returns when the connection has ended on both sides.
@@ -61,8 +48,8 @@ func (c *conn) cut() {
 func (c *conn) forwardRequests() {
 	requests := newFrameReader(c.client)
 	for {
-		f, err := requests.nextRequest()
-		if err != nil || !c.request(f) {
+		f, err := requests.next()
+		if err != nil || len(f.elems) == 0 || !c.request(f) {
 			break
 		}
 	}
@@ -73,14 +60,11 @@ func (c *conn) forwardRequests() {
 
 // request handles one request and reports whether the next one may follow.
 func (c *conn) request(f frame) bool {
-	if len(f.elems) > 0 { // otherwise it is an empty line, which has no reply
-		c.learnName(f.elems)
-		rule := c.proxy.rule(c.call(f.elems))
-		if rule != nil && !c.apply(rule) {
-			return false
-		}
-		c.pending.push(f.elems, rule)
+	rule := c.proxy.rule(f.elems)
+	if rule != nil && !c.apply(rule) {
+		return false
 	}
+	c.pending.push(f.elems, rule)
 	if !c.passable() {
 		return false
 	}
@@ -109,23 +93,6 @@ func (c *conn) apply(rule *Rule) bool {
 	default:
 		return true
 	}
-}
-
-// learnName records the name that the client sets.
-func (c *conn) learnName(args [][]byte) {
-	if call := (Call{Args: args}); !Command("CLIENT", "SETNAME")(call) && !Command("HELLO")(call) {
-		return
-	}
-	i := slices.IndexFunc(args, func(arg []byte) bool { return strings.EqualFold(string(arg), "SETNAME") })
-	if i >= 0 && i+1 < len(args) {
-		name := string(args[i+1])
-		c.name.Store(&name)
-	}
-}
-
-// call describes the connection, and a request on it, to a match.
-func (c *conn) call(args [][]byte) Call {
-	return Call{Conn: c.number, Name: *c.name.Load(), Args: args}
 }
 
 // forwardReplies passes on the frames of the server, and ends the connection when the server
@@ -185,7 +152,7 @@ func (c *conn) pass(f frame) bool {
 // passable waits while the connection is muted, and reports false if it was cut in that time.
 func (c *conn) passable() bool {
 	for {
-		muted, changed := c.proxy.mutes(c.call(nil))
+		muted, changed := c.proxy.mutes()
 		if !muted {
 			return true
 		}

@@ -56,16 +56,6 @@ func (r *frameReader) next() (frame, error) {
 	return f, nil
 }
 
-// nextRequest reads one frame from a client, which may also be an inline
-// command: words on a line.
-func (r *frameReader) nextRequest() (frame, error) {
-	f, err := r.next()
-	if err == nil && f.kind != '*' {
-		f.elems = bytes.Fields(f.raw)
-	}
-	return f, err
-}
-
 // value reads one value and returns its text. The texts directly inside it
 // are appended to elems, unless that is nil.
 func (r *frameReader) value(elems *[]span) (span, error) {

@@ -1,7 +1,6 @@
 package respproxy
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"strings"
@@ -43,19 +42,6 @@ func TestFrameReader_CutsTheStreamWhereValuesEnd(t *testing.T) {
 	}
 	if _, err := r.next(); !errors.Is(err, io.EOF) {
 		t.Fatalf("at the end: %v, want EOF", err)
-	}
-}
-
-func TestFrameReader_RequestsHaveWords(t *testing.T) {
-	r := newFrameReader(strings.NewReader("*2\r\n$3\r\nGET\r\n$1\r\nk\r\nGET  k\r\n\r\n"))
-	for _, want := range []string{"GET|k", "GET|k", ""} {
-		f, err := r.nextRequest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := string(bytes.Join(f.elems, []byte("|"))); got != want {
-			t.Errorf("words %q, want %q", got, want)
-		}
 	}
 }
 

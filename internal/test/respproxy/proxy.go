@@ -5,13 +5,13 @@
 // request back until another event, or swallow published messages:
 //
 //	proxy := respproxy.Start(t, server.Addr())
-//	lost := proxy.Add(respproxy.DropReply, 1, respproxy.Command("EVALSHA"), respproxy.Name("a"))
-//	// … client "a", which dials proxy.Addr(), takes a lock …
+//	lost := proxy.Add(respproxy.DropReply, 1, respproxy.Command("EVALSHA"))
+//	// … a client, which dials proxy.Addr(), takes a lock …
 //	lost.WaitFired(t, 1) // the server has granted it and the client does not know
 //
 // Requests and replies are matched by their order, also when they are pipelined; pushes and the
-// messages of subscriptions are not counted as replies. CLIENT REPLY, MONITOR and TLS are not
-// understood.
+// messages of subscriptions are not counted as replies. CLIENT REPLY, MONITOR, commands that
+// are no array, and TLS are not understood.
 package respproxy
 
 import (
@@ -36,14 +36,12 @@ type Proxy struct {
 	mu       sync.Mutex
 	listener net.Listener // nil while connections are refused
 	closed   bool
-	last     int // number of the newest connection
 	conns    map[*conn]struct{}
 	rules    []*Rule
-	muted    []Match
+	muted    bool
 	changed  chan struct{} // closed, and replaced, when muted or a count changes
 
-	dropsMessages   bool
-	droppedMessages int
+	dropsMessages bool
 }
 
 // Start starts a proxy to the server at the address. It ends with the test.
@@ -87,41 +85,38 @@ func (p *Proxy) Add(action Action, n int, matches ...Match) *Rule {
 }
 
 // rule returns the rule to which the request is subject, or nil.
-func (p *Proxy) rule(c Call) *Rule {
+func (p *Proxy) rule(args [][]byte) *Rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i := slices.IndexFunc(p.rules, func(r *Rule) bool { return r.takes(c) })
+	i := slices.IndexFunc(p.rules, func(r *Rule) bool { return r.takes(args) })
 	if i < 0 {
 		return nil
 	}
 	return p.rules[i]
 }
 
-// Mute makes a black hole of the connections for which all matches hold; without matches, of all
-// connections. No data passes either way, nor does the end of a connection, and new connections
-// are accepted. As with a network that heals, the data of that time arrives after [Proxy.Unmute].
-// A frame that is being passed on during the call may still arrive.
-func (p *Proxy) Mute(matches ...Match) {
+// Mute makes a black hole of all connections. No data passes either way, nor does the end of a
+// connection, and new connections are accepted. As with a network that heals, the data of that
+// time arrives after [Proxy.Unmute]. A frame that is being passed on during the call may still
+// arrive.
+func (p *Proxy) Mute() { p.mute(true) }
+
+// Unmute ends [Proxy.Mute].
+func (p *Proxy) Unmute() { p.mute(false) }
+
+func (p *Proxy) mute(muted bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.muted = append(p.muted, func(c Call) bool { return all(matches, c) })
+	p.muted = muted
 	p.tell()
 }
 
-// Unmute ends every [Proxy.Mute].
-func (p *Proxy) Unmute() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.muted = nil
-	p.tell()
-}
-
-// mutes reports whether the connection is muted, and returns a channel that
+// mutes reports whether connections are muted, and returns a channel that
 // is closed when that may have changed.
-func (p *Proxy) mutes(c Call) (bool, <-chan struct{}) {
+func (p *Proxy) mutes() (bool, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.muted, func(m Match) bool { return m(c) }), p.changed
+	return p.muted, p.changed
 }
 
 // tell wakes all goroutines that wait for a change. The mutex is held.
@@ -138,31 +133,20 @@ func (p *Proxy) DropPubSub(drop bool) {
 	p.dropsMessages = drop
 }
 
-// DroppedPubSub returns how many messages have been swallowed.
-func (p *Proxy) DroppedPubSub() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.droppedMessages
-}
-
 // swallowsMessage decides about a message to a subscriber.
 func (p *Proxy) swallowsMessage() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.dropsMessages {
-		p.droppedMessages++
-	}
 	return p.dropsMessages
 }
 
-// CutAll closes every connection, and returns how many there were.
-func (p *Proxy) CutAll() int {
+// CutAll closes every connection.
+func (p *Proxy) CutAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		c.cut()
 	}
-	return len(p.conns)
 }
 
 // Refuse sets whether new connections are refused, as by a server that is down. Connections that
@@ -233,15 +217,13 @@ func (p *Proxy) connect(client net.Conn) {
 	delete(p.conns, c)
 }
 
-// admit gives the connection its number, unless the proxy has been closed.
+// admit adds the connection, unless the proxy has been closed.
 func (p *Proxy) admit(c *conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return false
 	}
-	p.last++
-	c.number = p.last
 	p.conns[c] = struct{}{}
 	return true
 }

@@ -2,6 +2,7 @@ package respproxy
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,30 +12,18 @@ import (
 // only in case of an error.
 const patience = 20 * time.Second
 
-// Call is a request, or with no Args a connection, as a [Match] sees it.
-type Call struct {
-	// Conn numbers the connections of the proxy in the order of their
-	// arrival, from 1.
-	Conn int
-	// Name is the name that the client has set with CLIENT SETNAME or HELLO; empty before.
-	Name string
-	// Args are the command and its arguments. They must not be changed.
-	Args [][]byte
-}
-
-// Match reports whether a request, or a connection, is selected. It is called for one request at
-// a time and must not call the proxy.
-type Match func(Call) bool
+// Match reports whether a request is selected. The arguments are the command and its arguments.
+type Match func(args [][]byte) bool
 
 // Command matches requests by the command and by the arguments that follow it
-// at once: Command("CLIENT", "SETNAME"). Case does not matter.
+// at once: Command("CLIENT", "KILL"). Case does not matter.
 func Command(words ...string) Match {
-	return func(c Call) bool {
-		if len(c.Args) < len(words) {
+	return func(args [][]byte) bool {
+		if len(args) < len(words) {
 			return false
 		}
 		for i, word := range words {
-			if !strings.EqualFold(word, string(c.Args[i])) {
+			if !strings.EqualFold(word, string(args[i])) {
 				return false
 			}
 		}
@@ -44,29 +33,9 @@ func Command(words ...string) Match {
 
 // Mentions matches requests that have the text inside some argument.
 func Mentions(text string) Match {
-	return func(c Call) bool {
-		for _, arg := range c.Args {
-			if bytes.Contains(arg, []byte(text)) {
-				return true
-			}
-		}
-		return false
+	return func(args [][]byte) bool {
+		return slices.ContainsFunc(args, func(arg []byte) bool { return bytes.Contains(arg, []byte(text)) })
 	}
-}
-
-// Name matches the requests of clients with that name.
-func Name(name string) Match {
-	return func(c Call) bool { return c.Name == name }
-}
-
-// all reports whether every one of the matches holds.
-func all(matches []Match, c Call) bool {
-	for _, match := range matches {
-		if !match(c) {
-			return false
-		}
-	}
-	return true
 }
 
 // Action is the effect of a rule on a request.
@@ -181,9 +150,9 @@ func (r *Rule) Remove() {
 }
 
 // takes reports whether the rule matches the request, and counts it. The proxy's mutex is held.
-func (r *Rule) takes(c Call) bool {
+func (r *Rule) takes(args [][]byte) bool {
 	exhausted := r.limit < 0 || r.limit > 0 && r.matched == r.limit
-	if exhausted || !all(r.matches, c) {
+	if exhausted || slices.ContainsFunc(r.matches, func(m Match) bool { return !m(args) }) {
 		return false
 	}
 	r.matched++
