@@ -60,20 +60,18 @@ func TestServe_TakesTheSocketsOfSystemdAndSaysWhenItIsReady(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 	for client, url := range map[*http.Client]string{http.DefaultClient: "http://" + first.Addr().String(), overPath: "http://service"} {
-		for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+		eventually(t, func() bool {
 			res, err := client.Get(url + "/readyz")
 			if err != nil {
 				t.Fatal(err)
 			}
 			res.Body.Close()
-			if res.StatusCode == http.StatusOK {
-				break
-			}
 			// The service answers before its subscription to the store is ready.
-			if res.StatusCode != http.StatusServiceUnavailable || time.Now().After(end) {
+			if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusServiceUnavailable {
 				t.Fatalf("%s answers %s", url, res.Status)
 			}
-		}
+			return res.StatusCode == http.StatusOK
+		}, url)
 	}
 	p.signal(syscall.SIGTERM)
 	awaitState(t, states, "STOPPING=1")

@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -27,9 +29,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/httpdriver"
-	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
@@ -47,31 +46,24 @@ type arena struct {
 
 const contested = "orders/42 für alle"
 
+// clients are the programs of examples/clients.
+var clients = map[string][]string{"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"}}
+
+// client returns a program, in the directory of the clients, that uses a service.
+func client(t *testing.T, dir, url string, program []string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), program[0], slices.Concat(program[1:], args)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+url, "LEASEHOLD_STORE="+url)
+	return cmd
+}
+
 func newArena(t *testing.T) *arena {
 	t.Helper()
 	need(t, "curl", "python3", "node")
 	a := &arena{t: t, dir: withClients(t), redis: redistest.Start(t).URL()}
 	a.service = startService(t, "--store", a.redis)
-	direct, err := redisdriver.Open(a.redis)
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote, err := httpdriver.Open(a.service.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.direct, a.remote = a.open(direct), a.open(remote)
+	a.direct, a.remote = newClient(t, a.redis), newClient(t, a.service.url)
 	return a
-}
-
-func (a *arena) open(d driver.Driver) *leasehold.Client {
-	a.t.Helper()
-	c, err := leasehold.New(d)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	a.t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 // visit is the script of a holder: it records its token, sleeps, and records its end.
@@ -82,9 +74,7 @@ const visit = `echo "$0 in $LEASEHOLD_TOKEN" >>visits; sleep 0.01; echo "$0 out"
 func (a *arena) parties() map[string]func(name string) error {
 	under := func(program ...string) func(string) error {
 		return func(name string) error {
-			cmd := exec.CommandContext(a.t.Context(), program[0], append(program[1:], "sh", "-c", visit, name)...)
-			cmd.Dir = a.dir
-			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+a.service.url)
+			cmd := client(a.t, a.dir, a.service.url, program, "sh", "-c", visit, name)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return fmt.Errorf("%w\n%s", err, out)
 			}
@@ -113,20 +103,11 @@ func (a *arena) visit(c *leasehold.Client, name string) error {
 	})
 }
 
-// queue waits until the lock has n waiters.
-func (a *arena) queue(n int) {
-	a.t.Helper()
-	for end := time.Now().Add(bound); ; time.Sleep(10 * time.Millisecond) {
-		snap, err := a.direct.Inspect(a.t.Context(), contested)
-		if err != nil {
-			a.t.Fatal(err)
-		}
-		if len(snap.Waiters) == n {
-			return
-		}
-		if time.Now().After(end) {
-			a.t.Fatalf("%d waiters, want %d: %+v", len(snap.Waiters), n, snap)
-		}
+// wantFree checks that a client has left no lease behind.
+func (a *arena) wantFree(t *testing.T, name string) {
+	t.Helper()
+	if snap, err := a.direct.Inspect(t.Context(), name); err != nil || len(snap.Holders) > 0 {
+		t.Errorf("%q is left behind: %+v, %v", name, snap, err)
 	}
 }
 
@@ -177,7 +158,7 @@ func (a *arena) inTurn(kinds []string, parties map[string]func(name string) erro
 	var came []string
 	for i, kind := range kinds {
 		came = append(came, v.come(kind, parties[kind]))
-		a.queue(i + 1)
+		awaitLock(a.t, a.direct, contested, hasWaiters(i+1))
 	}
 	if err := holder.Release(); err != nil {
 		a.t.Fatal(err)
@@ -264,31 +245,21 @@ func TestClients_KillTheCommandWhenTheLeaseIsBroken(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	a := newArena(t)
-	var wg sync.WaitGroup
-	for name, program := range map[string][]string{
-		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
-	} {
-		wg.Go(func() {
-			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], name, "sleep", "300")...)
-			cmd.Dir = a.dir
-			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+a.service.url)
+	for name, program := range clients {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := client(t, a.dir, a.service.url, program, name, "sleep", "300")
 			var out bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			if err := cmd.Start(); err != nil {
-				t.Error(err)
-				return
+				t.Fatal(err)
 			}
-			if !a.breakHolder(name) {
-				t.Errorf("%s does not take the lock", name)
-			}
-			err := cmd.Wait()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 79 {
-				t.Errorf("%s: %v, want code 79\n%s", name, err, &out)
+			breakLock(t, a.direct, name, "a test")
+			if code := exitCode(t, cmd.Wait()); code != 79 {
+				t.Errorf("exit code %d, want 79\n%s", code, &out)
 			}
 		})
 	}
-	wg.Wait()
 }
 
 // TestClients_PassASignalOnAndKeepTheLock: a command that ends slowly after the signal
@@ -297,15 +268,11 @@ func TestClients_PassASignalOnAndKeepTheLock(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	a := newArena(t)
-	for name, program := range map[string][]string{
-		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
-	} {
+	for name, program := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const slow = `trap 'sleep 1; echo ended; exit 7' TERM; echo started; while :; do sleep 0.1; done`
-			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], name, "sh", "-c", slow)...)
-			cmd.Dir = a.dir
-			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+a.service.url)
+			cmd := client(t, a.dir, a.service.url, program, name, "sh", "-c", slow)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -316,31 +283,24 @@ func TestClients_PassASignalOnAndKeepTheLock(t *testing.T) {
 			if err := out.(*os.File).SetReadDeadline(time.Now().Add(bound)); err != nil { // the command may outlive the client
 				t.Fatal(err)
 			}
-			expect(t, out, "started")
+			lines := bufio.NewReader(out)
+			expect := func(want string) {
+				t.Helper()
+				if line, err := lines.ReadString('\n'); line != want+"\n" {
+					t.Fatalf("%q, %v; want %q", line, err, want)
+				}
+			}
+			expect("started")
 			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			expect(t, out, "ended")
+			expect("ended")
 			// The client ends after the command, and returns its code.
-			err = cmd.Wait()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 7 {
-				t.Errorf("%v, want code 7", err)
+			if code := exitCode(t, cmd.Wait()); code != 7 {
+				t.Errorf("exit code %d, want 7", code)
 			}
 		})
 	}
-}
-
-// breakHolder waits until the lock has a holder, and breaks its lease.
-func (a *arena) breakHolder(key string) bool {
-	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		snap, err := a.direct.Inspect(a.t.Context(), key)
-		if err != nil || len(snap.Holders) == 0 {
-			continue
-		}
-		return a.direct.Break(a.t.Context(), key, snap.Holders[0].ID, "a test") == nil
-	}
-	return false
 }
 
 // TestClients_BeginNothingUnderALeaseThatIsOver: the grant arrives so late that the lease
@@ -362,7 +322,7 @@ func TestClients_BeginNothingUnderALeaseThatIsOver(t *testing.T) {
 		}
 	}))
 	t.Cleanup(service.Close)
-	for name, args := range map[string][]string{
+	for name, program := range map[string][]string{
 		"python": {"python3", "-c", `
 import os, lock
 try:
@@ -380,10 +340,7 @@ await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 1000 }).then(
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
-			cmd.Dir = withClients(t)
-			cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+service.URL)
-			if out, err := cmd.CombinedOutput(); err != nil || string(out) != "lost\n" {
+			if out, err := client(t, withClients(t), service.URL, program).CombinedOutput(); err != nil || string(out) != "lost\n" {
 				t.Errorf("%v, %q, want the loss", err, out)
 			}
 		})
@@ -425,15 +382,13 @@ func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
 		}
 	}))
 	t.Cleanup(service.Close)
-	cmd := exec.CommandContext(t.Context(), "node", "--input-type=module", "-e", `
+	cmd := client(t, withClients(t), service.URL, []string{"node", "--input-type=module", "-e"}, `
 import { acquire } from "./lock.mjs";
 const lease = await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 6000 });
 await fetch(process.env.LEASEHOLD_URL); // answered when a renewal is under way
 await lease.release();
 console.log("released");
 `)
-	cmd.Dir = withClients(t)
-	cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+service.URL)
 	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "released\n" || late.Load() > 0 {
 		t.Errorf("%v, %q, and %d renewals after the release", err, out, late.Load())
 	}
@@ -461,15 +416,11 @@ func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
 		}
 	}))
 	t.Cleanup(proxy.Close)
-	for name, program := range map[string][]string{
-		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
-	} {
+	for name, program := range clients {
 		for url, want := range map[string]string{stranger.URL: "certificate", proxy.URL: "a proxy changes the request"} {
-			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], "./data", "echo", "begun")...)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "LEASEHOLD_URL="+url)
-			out, err := cmd.CombinedOutput()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 69 || !strings.Contains(string(out), url) || !strings.Contains(string(out), want) || strings.Contains(string(out), "begun") {
+			out, err := client(t, dir, url, program, "./data", "echo", "begun").CombinedOutput()
+			text := string(out)
+			if exitCode(t, err) != 69 || !strings.Contains(text, url) || !strings.Contains(text, want) || strings.Contains(text, "begun") {
 				t.Errorf("%s on %s: %v, want code 69 and %q\n%s", name, url, err, want, out)
 			}
 		}
@@ -504,35 +455,15 @@ func TestClients_KeepNamesBehindAProxyThatCleansPaths(t *testing.T) {
 		}
 		defer lease.Release() //nolint:errcheck // the test is over
 	}
-	for kind, program := range map[string][]string{
-		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
-		"command": {command(t), "run", "-q"},
-	} {
+	programs := maps.Clone(clients)
+	programs["command"] = []string{command(t), "run", "-q"}
+	for kind, program := range programs {
 		for _, name := range []string{".", "..", "./data", "a/../b", "a//b", "a%2Fb", "/", `"\&`} {
-			cmd := exec.CommandContext(t.Context(), program[0], append(program[1:], name, "sh", "-c", `test "$LEASEHOLD_TOKEN" -gt 0`)...)
-			cmd.Dir, cmd.Env = a.dir, append(os.Environ(), "LEASEHOLD_URL="+proxy.URL, "LEASEHOLD_STORE="+proxy.URL)
+			cmd := client(t, a.dir, proxy.URL, program, name, "sh", "-c", `test "$LEASEHOLD_TOKEN" -gt 0`)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s, %q: %v\n%s", kind, name, err, out)
 			}
-			if snap, err := a.direct.Inspect(t.Context(), name); err != nil || len(snap.Holders) > 0 {
-				t.Errorf("%s left %q behind: %+v, %v", kind, name, snap, err)
-			}
+			a.wantFree(t, name)
 		}
-	}
-}
-
-// expect reads one line.
-func expect(t *testing.T, from interface{ Read([]byte) (int, error) }, want string) {
-	t.Helper()
-	line := make([]byte, len(want)+1)
-	for n := 0; n < len(line); {
-		m, err := from.Read(line[n:])
-		if err != nil {
-			t.Fatalf("%q, then %v; want %q", line[:n], err, want)
-		}
-		n += m
-	}
-	if string(line) != want+"\n" {
-		t.Fatalf("%q, want %q", line, want)
 	}
 }

@@ -10,9 +10,7 @@ import (
 func TestList_NoColorOnATerminalWhoseUserWantsNone(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir()
-	if out, err := exec.Command(command(t), "acquire", "--store", url, "demo").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	acquire(t, url)
 	for _, c := range []struct {
 		name  string
 		env   []string
@@ -35,8 +33,8 @@ func TestList_NoColorOnATerminalWhoseUserWantsNone(t *testing.T) {
 				t.Fatal(err)
 			}
 			screen.await(t, "mutex") // in the last line
-			if got := strings.Contains(screen.text(), "\x1b["); got != c.color {
-				t.Errorf("colours: %t, want %t, in %q", got, c.color, screen.text())
+			if got := strings.Contains(screen.String(), "\x1b["); got != c.color {
+				t.Errorf("colours: %t, want %t, in %q", got, c.color, screen)
 			}
 		})
 	}

@@ -3,26 +3,13 @@
 package cli_test
 
 import (
-	"errors"
-	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
-
-// doctor runs the verb and returns its output and its exit code.
-func doctor(t *testing.T, args ...string) (string, int) {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), command(t), append([]string{"doctor"}, args...)...)
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return string(out), cmd.ProcessState.ExitCode()
-}
 
 func TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe(t *testing.T) {
 	live.Test(t)
@@ -33,6 +20,7 @@ func TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe(t *testing.T) {
 	other := redistest.StartBeside(t, sound, "--appendonly", "yes", "--appendfsync", "always")
 	down := redistest.Start(t)
 	down.Kill()
+	database := postgrestest.Start(t, "synchronous_commit=on", "fsync=on")
 	for name, row := range map[string]struct {
 		urls []string
 		code int
@@ -50,8 +38,11 @@ func TestDoctor_EndsWithOneForAServerThatMakesLocksUnsafe(t *testing.T) {
 		"a quorum":      {[]string{"quorum+redis://" + primary.Addr() + "," + replica.Addr() + "," + sound.Addr()}, 1, "copies of the same data"},
 		"no quorum":     {[]string{"quorum+redis://" + down.Addr() + ",127.0.0.1:1," + sound.Addr()}, 69, "1 of 3 nodes answer"},
 		"bad in a list": {[]string{sound.URL(), "redis://h:x"}, 64, "65535"},
+		"no table":      {[]string{database.URL()}, 1, `CREATE TABLE IF NOT EXISTS "leasehold"`},
+		"a table":       {[]string{database.URL() + "&create=true&table=new"}, 0, "a waiter is woken"},
+		"two tables":    {[]string{database.URL(), database.URL() + "&table=other"}, 1, "one and the same server"},
 	} {
-		if out, code := doctor(t, row.urls...); code != row.code || !strings.Contains(out, row.says) {
+		if out, code := run(t, append([]string{"doctor"}, row.urls...)...); code != row.code || !strings.Contains(out, row.says) {
 			t.Errorf("%s: code %d, want %d and %q:\n%s", name, code, row.code, row.says, out)
 		}
 	}

@@ -153,30 +153,18 @@ func TestCommands_EachHasItsFaults(t *testing.T) {
 		"health":  "asks a service, not a store",
 		"version": "asks nobody", "completion": "asks nobody", "help": "asks nobody",
 	}
-	out, err := exec.CommandContext(t.Context(), command(t), "__complete", "").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := make(map[string]bool)
-	for line := range strings.Lines(string(out)) {
-		name, _, is := strings.Cut(line, "\t")
-		if !is {
-			continue
-		}
-		found[name] = true
-		if _, has := performances[name]; has == (elsewhere[name] != "") {
-			t.Errorf("command %q needs either a row or a reason for no row", name)
+	out, _ := run(t, "__complete", "")
+	var found []string
+	for line := range strings.Lines(out) {
+		if name, _, is := strings.Cut(line, "\t"); is {
+			found = append(found, name)
 		}
 	}
-	for name := range performances {
-		if !found[name] {
-			t.Errorf("there is no command %q", name)
-		}
-	}
-	for name := range elsewhere {
-		if !found[name] {
-			t.Errorf("there is no command %q, which needs no row", name)
-		}
+	slices.Sort(found)
+	rows := append(slices.Collect(maps.Keys(performances)), slices.Collect(maps.Keys(elsewhere))...)
+	slices.Sort(rows)
+	if !slices.Equal(found, rows) {
+		t.Errorf("there are the commands %q, and rows or reasons for no row for %q", found, rows)
 	}
 }
 
@@ -185,7 +173,7 @@ func play(t *testing.T, p performance, fault string) {
 	s.proxy = respproxy.Start(t, s.server.Addr())
 	id := ""
 	if p.held {
-		id = leave(t, s.server.URL())
+		id = acquire(t, s.server.URL())
 	}
 	faults[fault](s)
 
@@ -252,14 +240,4 @@ func end(c *exec.Cmd, ended <-chan struct{}, until string, said *output) (code i
 			}
 		}
 	}
-}
-
-// leave takes the lock demo by acquire, and returns the id of the lease that is left.
-func leave(t *testing.T, url string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), command(t), "acquire", "--store", url, "--owner", "script", "--ttl", "5m", "demo").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Fields(string(out))[0]
 }

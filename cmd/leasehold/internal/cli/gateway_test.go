@@ -9,7 +9,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -94,20 +93,15 @@ func throughAGateway(t *testing.T, first func(*doubting, http.ResponseWriter, *h
 	g := &doubting{service: httputil.NewSingleHostReverseProxy(service), first: first, marks: t.TempDir(), seen: make(map[string]int)}
 	h := httptest.NewServer(g)
 	t.Cleanup(h.Close)
-	for name, program := range map[string][]string{
-		"python": {"python3", "lock.py"}, "node": {"node", "lock.mjs"}, "shell": {"./lock.sh"},
-	} {
+	for name, program := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			args := append(program[1:], name, "sh", "-c", `while [ ! -e "$0" ]; do sleep 0.1; done; test "$LEASEHOLD_TOKEN" -gt 0`, filepath.Join(g.marks, name))
-			cmd := exec.CommandContext(t.Context(), program[0], args...)
-			cmd.Dir, cmd.Env = a.dir, append(os.Environ(), "LEASEHOLD_URL="+h.URL+"/"+name)
+			const renewed = `while [ ! -e "$0" ]; do sleep 0.1; done; test "$LEASEHOLD_TOKEN" -gt 0`
+			cmd := client(t, a.dir, h.URL+"/"+name, program, name, "sh", "-c", renewed, filepath.Join(g.marks, name))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
-			if snap, err := a.direct.Inspect(t.Context(), name); err != nil || len(snap.Holders) > 0 {
-				t.Errorf("left behind: %+v, %v", snap, err)
-			}
+			a.wantFree(t, name)
 		})
 	}
 }

@@ -13,12 +13,6 @@ import (
 	"time"
 )
 
-// startRotated starts a service, for tests that send SIGHUP at an unlikely moment.
-func startRotated(t *testing.T, env ...string) *process {
-	t.Helper()
-	return launch(t, func(cmd *exec.Cmd) { cmd.Env = append(os.Environ(), env...) }, "serve", "--listen", "127.0.0.1:0")
-}
-
 // TestServe_AHangupBeforeItServesEndsNothing sends SIGHUP while the service reads the URL of
 // its store.
 func TestServe_AHangupBeforeItServesEndsNothing(t *testing.T) {
@@ -27,7 +21,9 @@ func TestServe_AHangupBeforeItServesEndsNothing(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := startRotated(t, "LEASEHOLD_STORE=", "LEASEHOLD_STORE_FILE="+pipe)
+	r := launch(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(os.Environ(), "LEASEHOLD_STORE=", "LEASEHOLD_STORE_FILE="+pipe)
+	}, "serve", "--listen", "127.0.0.1:0")
 	stuck := time.AfterFunc(bound, func() {
 		f, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // unblocks the open below
 		if err == nil {
@@ -60,8 +56,10 @@ func TestServe_AHangupAfterItsEndEndsNothing(t *testing.T) {
 		<-signalled
 	}))
 	defer collector.Close()
-	r := startRotated(t, "LEASEHOLD_STORE=memory:", "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL,
-		"OTEL_BSP_SCHEDULE_DELAY=600000") // so that spans are sent only at the end
+	r := launch(t, func(cmd *exec.Cmd) {
+		// Spans are sent only at the end.
+		cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL, "OTEL_BSP_SCHEDULE_DELAY=600000")
+	}, "serve", "--listen", "127.0.0.1:0", "--store", "memory:")
 	res, err := http.Get(r.serves() + "/v1/locks/demo")
 	if err != nil {
 		t.Fatal(err)

@@ -98,9 +98,8 @@ func TestGuideHTTP_CommandsAndFilesAreUnderstood(t *testing.T) {
 	for line := range strings.Lines(strings.Join(blocks["sh"], "")) {
 		line, _, _ = strings.Cut(line, "#")
 		args := strings.Fields(line)
-		out, err := exec.CommandContext(t.Context(), command(t), append(args[1:], "--help")...).CombinedOutput()
-		if args[0] != "leasehold" || err != nil {
-			t.Errorf("%s: %v\n%s", line, err, out)
+		if out, code := run(t, append(args[1:], "--help")...); args[0] != "leasehold" || code != 0 {
+			t.Errorf("%s: exit code %d\n%s", line, code, out)
 		}
 	}
 	for _, text := range blocks["json"] {
@@ -136,16 +135,13 @@ func TestGuideHTTP_FlagsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), command(t), "serve", "--help").CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, _ := run(t, "serve", "--help")
 	flags := regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(string(text), -1)
 	if len(flags) < 8 {
 		t.Errorf("%d flags found", len(flags))
 	}
 	for _, flag := range flags {
-		if !strings.Contains(string(out), flag[1]+" ") {
+		if !strings.Contains(out, flag[1]+" ") {
 			t.Errorf("%s is no flag of serve", flag[1])
 		}
 	}

@@ -4,7 +4,6 @@ package cli_test
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -16,8 +15,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
@@ -83,7 +80,7 @@ func TestRun_C3_BrokenLockEndsStubbornGroupAfterGrace(t *testing.T) {
 	url := "file://" + t.TempDir()
 	r := startRun(t, url, "--ttl", "9s", "--grace", "300ms", "demo", "sh", "-c", stubborn)
 	r.deadline()
-	breakLock(t, url, "maintenance")
+	breakLock(t, newClient(t, url), "demo", "maintenance")
 	r.wantGoneBefore(time.Now().Add(bound))
 	r.wantCode(79)
 	r.wantSaid("lease broken by force: maintenance; the command gets TERM now and KILL after 300ms")
@@ -95,39 +92,13 @@ func TestRun_C3_OnLostIgnoreLetsTheCommandFinish(t *testing.T) {
 	url := "file://" + t.TempDir()
 	r := startRun(t, url, "--ttl", "9s", "--on-lost=ignore", "demo", "sh", "-c", begin+ready+"read line; echo finished")
 	r.deadline()
-	breakLock(t, url, "")
+	breakLock(t, newClient(t, url), "demo", "a test")
 	r.awaitSaid("the command runs on unprotected")
 	r.stdin.Close()
 	if got := r.line(); got != "finished" {
 		t.Errorf("read %q", got)
 	}
 	r.wantCode(79)
-}
-
-func TestRun_C4_KilledWrapperTakesTheCommandAlongAndFreesTheLock(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	url := "file://" + t.TempDir()
-	r := startRun(t, url, "--ttl", "8s", "demo", "sh", "-c", stubborn)
-	deadline := r.deadline()
-	r.signal(syscall.SIGKILL)
-	r.wantGoneBefore(deadline)
-	client := newClient(t, url)
-	if _, err := client.Mutex("demo").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
-		t.Errorf("before the end of the lease: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), bound)
-	defer cancel()
-	lease, err := client.Mutex("demo").Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if early := time.Until(deadline); early > 0 {
-		t.Errorf("free %v before the end of the lease", early)
-	}
-	if err := lease.Release(); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
@@ -138,16 +109,6 @@ func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
 	r.wantGoneBefore(r.endsAfter(15*time.Second, func() { r.signal(syscall.SIGSTOP) }))
 	r.signal(syscall.SIGCONT)
 	r.wantCode(79)
-}
-
-func TestRun_RenewedLeaseLetsTheCommandOutliveTheTTL(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	url := "file://" + t.TempDir()
-	// A renewal can be five seconds late before TERM is due.
-	r := startRun(t, url, "--ttl", "9s", "--grace", "100ms", "demo", "sh", "-c", begin+ready+"sleep 11; exit 4")
-	r.wantGoneBefore(time.Now().Add(bound))
-	r.wantCode(4)
 }
 
 func TestRun_KeepsTheLockUntilTheLastDescendantIsGone(t *testing.T) {
@@ -171,24 +132,19 @@ func TestRun_KeepsTheLockUntilTheLastDescendantIsGone(t *testing.T) {
 	}
 }
 
+// TestRun_UnconfirmedReleaseIsTold: with 80 if the command succeeded.
 func TestRun_UnconfirmedReleaseIsTold(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	for name, want := range map[string]struct {
-		script string
-		code   int
-	}{
-		"80 if the command succeeded":   {"exit 0", 80},
-		"its own code if it had failed": {"exit 6", 6},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for script, code := range map[string]int{"exit 0": 80, "exit 6": 6} {
+		t.Run(script, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			r := startRun(t, server.URL(), "demo", "sh", "-c", begin+ready+"read line; "+want.script)
+			r := startRun(t, server.URL(), "demo", "sh", "-c", begin+ready+"read line; "+script)
 			r.deadline()
 			server.Stop()
 			r.stdin.Close()
-			r.wantCode(want.code)
+			r.wantCode(code)
 			r.wantSaid(`lock "demo": release: outcome unknown`)
 		})
 	}
@@ -213,33 +169,11 @@ func TestRun_OneSignalDuringTheReleaseLeavesNoLockBehind(t *testing.T) {
 	}
 }
 
-func newClient(t *testing.T, url string) *leasehold.Client {
+func breakLock(t *testing.T, client *leasehold.Client, key, reason string) {
 	t.Helper()
-	d, err := stores.Open(url)
-	if err != nil {
+	s := awaitLock(t, client, key, isHeld)
+	if err := client.Break(t.Context(), key, s.Holders[0].ID, reason); err != nil {
 		t.Fatal(err)
-	}
-	client, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	return client
-}
-
-func breakLock(t *testing.T, url, reason string) {
-	t.Helper()
-	d, err := stores.Open(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	s, err := d.(driver.Inspector).Inspect(t.Context(), "demo")
-	if err != nil || len(s.Holders) != 1 {
-		t.Fatalf("%+v, %v", s, err)
-	}
-	if reply, err := d.(driver.Breaker).Break(t.Context(), "demo", s.Holders[0].ID, reason); err != nil || reply.State != driver.Released {
-		t.Fatalf("%+v, %v", reply, err)
 	}
 }
 

@@ -95,16 +95,6 @@ func build(path string) error {
 	return nil
 }
 
-// command returns the path of the command.
-func command(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("leasehold") // testscript has put it there
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // stories returns the files of the stories to run on a store. With -short and on Redis, these
 // are only the stories that skip a directory.
 func stories(t *testing.T, store string) (files []string) {
@@ -189,10 +179,10 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 // waitfor waits until files exist.
 func waitfor(ts *testscript.TestScript, neg bool, args []string) {
 	for _, name := range args {
-		eventually(ts, name, func() bool {
+		eventually(ts, func() bool {
 			_, err := os.Stat(ts.MkAbs(name))
 			return err == nil != neg
-		})
+		}, name)
 	}
 }
 
@@ -201,10 +191,10 @@ func waitline(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: waitline file text")
 	}
-	eventually(ts, args[0], func() bool {
+	eventually(ts, func() bool {
 		b, err := os.ReadFile(ts.MkAbs(args[0]))
 		return err == nil && strings.Contains(string(b), args[1])
-	})
+	}, args)
 }
 
 // serving waits until a service has logged its URL to a file, and sets a
@@ -238,12 +228,12 @@ func waiting(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: waiting name waiters [holders]")
 	}
 	holders := append(args, "1")[2]
-	eventually(ts, strings.Join(args, " "), func() bool {
+	eventually(ts, func() bool {
 		var lock struct{ Holders, Waiters []struct{} }
 		ts.Check(ts.Exec("leasehold", "inspect", "--json", args[0]))
 		ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &lock))
 		return strconv.Itoa(len(lock.Waiters)) == args[1] && strconv.Itoa(len(lock.Holders)) == holders
-	})
+	}, args)
 }
 
 // setkey sets a plain key of the Redis server for a minute, as another library would:
@@ -266,12 +256,4 @@ func sendsig(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	signals := map[string]syscall.Signal{"HUP": 1, "INT": 2, "QUIT": 3, "KILL": 9, "TERM": 15}
 	ts.Check(syscall.Kill(pid, signals[args[0]]))
-}
-
-func eventually(ts *testscript.TestScript, what string, done func() bool) {
-	for end := time.Now().Add(bound); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			ts.Fatalf("waited for %s in vain", what)
-		}
-	}
 }

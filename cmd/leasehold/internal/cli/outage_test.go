@@ -30,33 +30,30 @@ func TestRun_AFullPipeStopsNoRenewals(t *testing.T) {
 		"sh", "-c", begin+ready+"read line; exit 5")
 	first := r.deadline()
 	client := newClient(t, server.URL())
-	await := func(what string, done func(left time.Duration) bool) {
+	await := func(done func(left time.Duration) bool) {
 		t.Helper()
-		for end := time.Now().Add(bound); ; time.Sleep(20 * time.Millisecond) {
-			s, err := client.Inspect(t.Context(), "demo")
-			if err != nil || len(s.Holders) != 1 || time.Now().After(end) {
-				t.Fatalf("%s: %v, %+v", what, err, s.Holders)
+		awaitLock(t, client, "demo", func(s leasehold.Snapshot) bool {
+			if !isHeld(s) {
+				t.Fatalf("not held: %+v", s)
 			}
-			if done(s.Holders[0].Remaining) {
-				return
-			}
-		}
+			return done(s.Holders[0].Remaining)
+		})
 	}
 	proxy.Mute()
-	await("outage", func(left time.Duration) bool { return left < ttl/2 })
+	await(func(left time.Duration) bool { return left < ttl/2 }) // an outage
 	proxy.Unmute()
-	await("renewal", func(left time.Duration) bool { return left > ttl/2 })
-	await("end of the first lease", func(time.Duration) bool { return time.Since(first) > time.Second })
+	await(func(left time.Duration) bool { return left > ttl/2 })               // a renewal
+	await(func(time.Duration) bool { return time.Since(first) > time.Second }) // the end of the first lease
 	r.stdin.Close()
 	said := new(output)
 	go func() { _, _ = unread.WriteTo(said) }() // run writes the messages before it ends
 	r.wantCode(5)
-	awaitText(t, said, "the store does not answer: ")
-	awaitText(t, said, "the store answers again after ")
+	said.await(t, "the store does not answer: ")
+	said.await(t, "the store answers again after ")
 }
 
-// TestRun_AFullPipeKeepsNoLock: the audit log cannot be written during the release, and the
-// message about that is not read.
+// TestRun_AFullPipeKeepsNoLock: a message before the command, or one about an audit log that
+// cannot be written during the release, is not read before the lock is free again.
 func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -64,32 +61,26 @@ func TestRun_AFullPipeKeepsNoLock(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	runUnread(t, "the audit log cannot be written", "-q", "--audit-log", filepath.Join(dir, "log"), "demo", "rm", "-r", dir)
-}
-
-// TestRun_AFullPipeKeepsNoCommandFromItsLock: the message before the command is not read.
-func TestRun_AFullPipeKeepsNoCommandFromItsLock(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	runUnread(t, `"event":"acquired"`, "--json", "demo", "true")
-}
-
-// runUnread starts a run that prints a message to a full pipe, and reads the pipe only after
-// the lock is free again.
-func runUnread(t *testing.T, says string, args ...string) {
-	t.Helper()
-	server := redistest.Start(t)
-	url := server.URL()
-	unread, stderr := pipe(t)
-	fill(t, stderr)
-	p := launch(t, func(cmd *exec.Cmd) { cmd.Stderr = stderr }, append([]string{"run", "--ttl", "10m", "--store", url}, args...)...)
-	awaitLock(t, url, "once held and free again", func(s leasehold.Snapshot) bool {
-		return len(s.Holders) == 0 && server.Client().DBSize(t.Context()).Val() > 0 // the counter of the tokens
-	})
-	said := new(output)
-	go func() { _, _ = unread.WriteTo(said) }() // run writes the message at its end
-	p.wantCode(0)
-	awaitText(t, said, says)
+	for says, args := range map[string][]string{
+		`"event":"acquired"`:              {"--json", "demo", "true"},
+		"the audit log cannot be written": {"-q", "--audit-log", filepath.Join(dir, "log"), "demo", "rm", "-r", dir},
+	} {
+		t.Run(args[0], func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			unread, stderr := pipe(t)
+			fill(t, stderr)
+			args := append([]string{"run", "--ttl", "10m", "--store", server.URL()}, args...)
+			p := launch(t, func(cmd *exec.Cmd) { cmd.Stderr = stderr }, args...)
+			awaitLock(t, newClient(t, server.URL()), "demo", func(s leasehold.Snapshot) bool {
+				return len(s.Holders) == 0 && server.Client().DBSize(t.Context()).Val() > 0 // the counter of the tokens
+			})
+			said := new(output)
+			go func() { _, _ = unread.WriteTo(said) }() // run writes the message at its end
+			p.wantCode(0)
+			said.await(t, says)
+		})
+	}
 }
 
 // TestElect_P4_EachTermHasATokenOfItsOwn: the command of a term is ended before the lease
@@ -126,21 +117,6 @@ func TestElect_P4_EachTermHasATokenOfItsOwn(t *testing.T) {
 				t.Errorf("%s leads twice", owner)
 			}
 		})
-	}
-}
-
-// awaitLock waits until done accepts the snapshot of the lock demo.
-func awaitLock(t *testing.T, url, what string, done func(leasehold.Snapshot) bool) leasehold.Snapshot {
-	t.Helper()
-	client := newClient(t, url)
-	for end := time.Now().Add(bound); ; time.Sleep(20 * time.Millisecond) {
-		s, err := client.Inspect(t.Context(), "demo")
-		if err == nil && done(s) {
-			return s
-		}
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("%s: %v, %+v", what, err, s)
-		}
 	}
 }
 

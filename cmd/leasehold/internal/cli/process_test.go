@@ -4,12 +4,16 @@ package cli_test
 
 import (
 	"bytes"
+	"errors"
 	"os/exec"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 )
 
 // process is the command in a process of its own.
@@ -67,7 +71,7 @@ func (p *process) wantSaid(text string) {
 
 func (p *process) awaitSaid(text string) {
 	p.t.Helper()
-	awaitText(p.t, p.said, text)
+	p.said.await(p.t, text)
 }
 
 // serves waits until a service serves, and returns its URL.
@@ -79,11 +83,90 @@ func (p *process) serves() string {
 	return url
 }
 
-func awaitText(t *testing.T, o *output, text string) {
+// command returns the path of the command.
+func command(t *testing.T) string {
 	t.Helper()
-	for end := time.Now().Add(bound); !strings.Contains(o.String(), text); time.Sleep(5 * time.Millisecond) {
+	path, err := exec.LookPath("leasehold") // testscript has put it there
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// run runs the command to its end, and returns its output and its exit code.
+func run(t *testing.T, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command(t), args...)
+	out, err := cmd.CombinedOutput()
+	return string(out), exitCode(t, err)
+}
+
+// exitCode returns the exit code of a process that has ended with err.
+func exitCode(t *testing.T, err error) int {
+	t.Helper()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	return 0
+}
+
+// acquire takes the lock demo by the command, and returns the id of the lease.
+func acquire(t *testing.T, url string) string {
+	t.Helper()
+	out, code := run(t, "acquire", "--store", url, "--owner", "script", "--ttl", "5m", "demo")
+	id, _, ok := strings.Cut(out, " ")
+	if code != 0 || !ok {
+		t.Fatalf("exit code %d: %s", code, out)
+	}
+	return id
+}
+
+func newClient(t *testing.T, url string) *leasehold.Client {
+	t.Helper()
+	d, err := stores.Open(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := leasehold.New(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// awaitLock waits until done accepts the snapshot of a lock.
+func awaitLock(t *testing.T, client *leasehold.Client, key string, done func(leasehold.Snapshot) bool) (s leasehold.Snapshot) {
+	t.Helper()
+	eventually(t, func() bool {
+		var err error
+		if s, err = client.Inspect(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		return done(s)
+	}, key, &s)
+	return s
+}
+
+func isHeld(s leasehold.Snapshot) bool { return len(s.Holders) == 1 }
+
+// hasWaiters accepts the snapshot of a lock with n waiters.
+func hasWaiters(n int) func(leasehold.Snapshot) bool {
+	return func(s leasehold.Snapshot) bool { return len(s.Waiters) == n }
+}
+
+// eventually waits until done returns true. If it does not, the test fails and prints what.
+func eventually(t interface{ Fatalf(string, ...any) }, done func() bool, what ...any) {
+	if tb, ok := t.(testing.TB); ok {
+		tb.Helper()
+	}
+	for end := time.Now().Add(bound); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("printed %q, want %q", o, text)
+			t.Fatalf("waited in vain for %+v", what)
 		}
 	}
 }
@@ -104,4 +187,10 @@ func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
+}
+
+// await waits until the output contains the text.
+func (o *output) await(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, func() bool { return strings.Contains(o.String(), text) }, text, "in", o)
 }

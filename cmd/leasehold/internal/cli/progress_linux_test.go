@@ -2,12 +2,12 @@ package cli_test
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,13 +26,13 @@ func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
 	leave := filepath.Join(t.TempDir(), "leave")
 	second := startShown(t, nil, "run", "-q", "--store", url, "--owner", "second", "demo",
 		"sh", "-c", `until test -e "$0"; do sleep 0.05; done`, leave)
-	awaitWaiters(t, url, 1)
+	awaitLock(t, newClient(t, url), "demo", hasWaiters(1))
 
 	master, slave := openTerminal(t)
 	screen := watchScreen(master)
 	third := startShown(t, slave, "run", "--store", url, "demo", "true")
 	screen.await(t, `for "demo" at place 2: held by first/`)
-	screen.awaitWhere(t, "the seconds pass by themselves", secondsPass)
+	eventually(t, func() bool { return secondsPass(screen.String()) }, "seconds that pass by themselves in", screen)
 	first.stdin.Close()
 	screen.await(t, `at place 1: held by second/`)
 	if err := os.WriteFile(leave, nil, 0o600); err != nil {
@@ -40,8 +40,8 @@ func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
 	}
 	second.wantCode(0)
 	third.wantCode(0)
-	screen.awaitWhere(t, "nothing is left of the line", func(text string) bool { return strings.HasSuffix(text, "\r\x1b[K") })
-	if text := screen.text(); strings.Contains(text, "\n") {
+	eventually(t, func() bool { return strings.HasSuffix(screen.String(), "\r\x1b[K") }, "an empty line in", screen)
+	if text := screen.String(); strings.Contains(text, "\n") {
 		t.Errorf("more than a line: %q", text)
 	}
 }
@@ -94,20 +94,6 @@ func secondsPass(text string) bool {
 	return false
 }
 
-func awaitWaiters(t *testing.T, url string, n int) {
-	t.Helper()
-	client := newClient(t, url)
-	for end := time.Now().Add(bound); ; time.Sleep(5 * time.Millisecond) {
-		s, err := client.Inspect(t.Context(), "demo")
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("%+v, %v", s, err)
-		}
-		if len(s.Waiters) == n {
-			return
-		}
-	}
-}
-
 // openTerminal returns the two ends of a pseudo-terminal.
 func openTerminal(t *testing.T) (master, slave *os.File) {
 	t.Helper()
@@ -129,45 +115,9 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// screen collects the output to a terminal.
-type screen struct {
-	mu   sync.Mutex
-	seen []byte
-}
-
-func watchScreen(master *os.File) *screen {
-	s := new(screen)
-	go func() {
-		buf := make([]byte, 4096)
-		for {
-			n, err := master.Read(buf) // fails when the last end is closed
-			s.mu.Lock()
-			s.seen = append(s.seen, buf[:n]...)
-			s.mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return s
-}
-
-func (s *screen) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return string(s.seen)
-}
-
-func (s *screen) await(t *testing.T, text string) {
-	t.Helper()
-	s.awaitWhere(t, text, func(shown string) bool { return strings.Contains(shown, text) })
-}
-
-func (s *screen) awaitWhere(t *testing.T, what string, shown func(text string) bool) {
-	t.Helper()
-	for end := time.Now().Add(bound); !shown(s.text()); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("shown %q, want %q", s.text(), what)
-		}
-	}
+// watchScreen collects the output to a terminal.
+func watchScreen(master *os.File) *output {
+	screen := new(output)
+	go func() { _, _ = io.Copy(screen, master) }() // ends when the last end is closed
+	return screen
 }

@@ -13,7 +13,8 @@ import (
 func TestQuit_HR_F6_ByTheTerminalOfACommandEndsWith131(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir()
-	lease, err := newClient(t, url).Mutex("demo").Lock(t.Context())
+	client := newClient(t, url)
+	lease, err := client.Mutex("demo").Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,14 +29,14 @@ func TestQuit_HR_F6_ByTheTerminalOfACommandEndsWith131(t *testing.T) {
 			cmd.Stdin, cmd.SysProcAttr = slave, &syscall.SysProcAttr{Setsid: true, Setctty: true}
 		}, "run", "--store", url, "demo", "sh", "-c", `echo up >&2; sleep 600`)
 		if waits {
-			awaitWaiters(t, url, 1)
+			awaitLock(t, client, "demo", hasWaiters(1))
 		} else {
 			p.awaitSaid("up")
 		}
 		fmt.Fprint(master, "\x1c")
-		_ = p.Wait() // only the code counts
-		if code := p.ProcessState.ExitCode(); code != 131 || strings.Contains(p.said.String(), "goroutine") {
-			t.Errorf("exit code %d, printed %q; want 131 and no dump", code, p.said)
+		p.wantCode(131)
+		if strings.Contains(p.said.String(), "goroutine") {
+			t.Errorf("printed %q, want no dump", p.said)
 		}
 	}
 }

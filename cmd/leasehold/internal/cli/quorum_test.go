@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,20 +17,26 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestStories_OnAQuorum runs the stories for a store of three servers. The command
-// lose N kills server N.
-func TestStories_OnAQuorum(t *testing.T) {
-	var servers []*redistest.Server
+// startQuorum starts three servers, and returns them and their URL as one store.
+func startQuorum(t *testing.T) (servers []*redistest.Server, url string) {
+	t.Helper()
 	var hosts []string
 	for range 3 {
 		s := redistest.Start(t)
 		servers, hosts = append(servers, s), append(hosts, s.Addr())
 	}
+	return servers, "quorum+redis://" + strings.Join(hosts, ",")
+}
+
+// TestStories_OnAQuorum runs the stories for a store of three servers. The command
+// lose N kills server N.
+func TestStories_OnAQuorum(t *testing.T) {
+	servers, url := startQuorum(t)
 	testscript.Run(t, testscript.Params{
 		Dir:      "testdata/quorum",
 		Deadline: time.Now().Add(5 * time.Minute),
 		Setup: func(env *testscript.Env) error {
-			env.Setenv("LEASEHOLD_STORE", "quorum+redis://"+strings.Join(hosts, ","))
+			env.Setenv("LEASEHOLD_STORE", url)
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("GORACE", raceOptions)
 			return nil
@@ -57,22 +62,14 @@ func TestStories_OnAQuorum(t *testing.T) {
 func TestRun_NestedOnAQuorumGoesOnWithOneNodeSilent(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	var servers []*redistest.Server
-	var hosts []string
-	for range 3 {
-		s := redistest.Start(t)
-		servers, hosts = append(servers, s), append(hosts, s.Addr())
-	}
-	url := "quorum+redis://" + strings.Join(hosts, ",")
-	if err := exec.CommandContext(t.Context(), command(t), "run", "--store", url, "warm", "true").Run(); err != nil {
-		t.Fatal(err)
+	servers, url := startQuorum(t)
+	if out, code := run(t, "run", "--store", url, "warm", "true"); code != 0 {
+		t.Fatalf("exit code %d: %s", code, out)
 	}
 	first, second := servers[0].Pid(), servers[1].Pid()
-	t.Cleanup(func() { _ = syscall.Kill(first, syscall.SIGCONT) })
-	t.Cleanup(func() { _ = syscall.Kill(second, syscall.SIGCONT) })
-	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(servers[0].Cont)
+	t.Cleanup(servers[1].Cont)
+	servers[0].Stop()
 	script := fmt.Sprintf(`echo $LEASEHOLD_TOKEN; kill -CONT %d; kill -STOP %d; %s run -w 30 demo printenv LEASEHOLD_TOKEN`, first, second, command(t))
 	c := exec.CommandContext(t.Context(), command(t), "run", "--store", url, "--ttl", "2m", "demo", "sh", "-c", script)
 	c.Stderr = os.Stderr

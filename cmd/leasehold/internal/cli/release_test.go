@@ -3,11 +3,7 @@
 package cli_test
 
 import (
-	"errors"
-	"os/exec"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
@@ -23,23 +19,15 @@ func TestRelease_HR_C7_ALateAnswerDoesNotHideALoss(t *testing.T) {
 	release := func(id string) int {
 		t.Helper()
 		lost := proxy.Add(respproxy.DropReply, 1, respproxy.Mentions(id))
-		cmd := exec.CommandContext(t.Context(), command(t), "release", "--store", "redis://"+proxy.Addr()+"?timeout=1s", "demo", id)
-		out, err := cmd.CombinedOutput()
-		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-			t.Fatal(err)
-		}
-		t.Logf("%s", out)
+		out, code := run(t, "release", "--store", "redis://"+proxy.Addr()+"?timeout=1s", "demo", id)
+		t.Log(out)
 		lost.WaitFired(t, 1)
-		return cmd.ProcessState.ExitCode()
+		return code
 	}
 	if code := release("NEVER"); code != 79 {
 		t.Errorf("exit code %d for a lease that was lost, want 79", code)
 	}
-	out, err := exec.CommandContext(t.Context(), command(t), "acquire", "--store", server.URL(), "--ttl", time.Minute.String(), "demo").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, _, _ := strings.Cut(string(out), " ")
+	id := acquire(t, server.URL())
 	for range 2 {
 		if code := release(id); code != 0 {
 			t.Errorf("exit code %d for a lease that was released, want 0", code)

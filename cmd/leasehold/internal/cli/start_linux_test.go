@@ -10,9 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
@@ -25,7 +23,7 @@ func TestStart_TheGuardIsThereBeforeTheLock(t *testing.T) {
 		// The test also waits for the guard of the holder, so that the waiter is the second.
 		awaitGuard(t, launch(t, nil, "run", "--store", url, "demo", "sh", "-c", script).Cmd)
 		if script != "true" {
-			awaitLock(t, url, "a holder", func(s leasehold.Snapshot) bool { return len(s.Holders) == 1 })
+			awaitLock(t, newClient(t, url), "demo", isHeld)
 		}
 	}
 }
@@ -42,7 +40,6 @@ func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := launch(t, func(cmd *exec.Cmd) { cmd.Stdout = cmd.Stderr }, "run", "-v", "--store", url, "--ttl", "3s", "demo", "echo", "begun")
-	said := run.said
 	guard := awaitGuard(t, run.Cmd)
 	both := func(sig syscall.Signal) {
 		for _, p := range []*os.Process{guard, run.Process} {
@@ -55,11 +52,11 @@ func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 	if err := guard.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	awaitText(t, said, "waiting")
+	run.awaitSaid("waiting")
 	if err := before.Release(); err != nil {
 		t.Fatal(err)
 	}
-	awaitText(t, said, "acquired")
+	run.awaitSaid("acquired")
 	both(syscall.SIGSTOP)
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
@@ -68,9 +65,9 @@ func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	both(syscall.SIGCONT)
-	_ = run.Wait() // only the code counts
-	if code := run.ProcessState.ExitCode(); code != 79 || strings.Contains(said.String(), "command runs") || strings.Contains(said.String(), "begun") {
-		t.Errorf("exit code %d, printed %q, want 79 and no command", code, said)
+	run.wantCode(79)
+	if said := run.said.String(); strings.Contains(said, "command runs") || strings.Contains(said, "begun") {
+		t.Errorf("printed %q, want no command", said)
 	}
 	if err := after.Release(); err != nil {
 		t.Error(err)
@@ -80,18 +77,13 @@ func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 // awaitGuard waits until the guard of a process has set its name, and returns the guard.
 func awaitGuard(t *testing.T, cmd *exec.Cmd) *os.Process {
 	t.Helper()
-	for end := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
-		if pid := guardOf(cmd.Process.Pid); pid != 0 {
-			guard, err := os.FindProcess(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return guard
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%v has no guard", cmd.Args)
-		}
+	pid := 0
+	eventually(t, func() bool { pid = guardOf(cmd.Process.Pid); return pid != 0 }, "the guard of", cmd.Args)
+	guard, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return guard
 }
 
 // guardOf returns the guard of a process, or 0.
