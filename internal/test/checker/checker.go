@@ -69,8 +69,8 @@ type Verdict struct {
 }
 
 // Judge checks a history against the promises.
-func Judge(h *history.History) *Verdict {
-	j := &judge{history: h, Verdict: &Verdict{Faults: make(map[string]int)}}
+func Judge(rules history.Rules, records []history.Record) *Verdict {
+	j := &judge{rules: rules, records: records, Verdict: &Verdict{Faults: make(map[string]int)}}
 	j.assemble()
 	for _, key := range slices.Sorted(maps.Keys(j.keys)) {
 		lives := j.keys[key]
@@ -92,7 +92,8 @@ func Judge(h *history.History) *Verdict {
 // judge is the state of one check.
 type judge struct {
 	*Verdict
-	history *history.History
+	rules   history.Rules
+	records []history.Record
 	lives   map[string]*life   // by attempt
 	keys    map[string][]*life // by key
 	said    map[string]bool    // processes that ended properly

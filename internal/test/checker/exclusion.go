@@ -85,7 +85,7 @@ func (j *judge) losses(key string, leases []*life) {
 		if lost {
 			j.Losses++
 		}
-		if lost && j.history.Header.Rules.Steady && !j.disturbed(l.proc, at-2*l.ask.TTL, at) {
+		if lost && j.rules.Steady && !j.disturbed(l.proc, at-2*l.ask.TTL, at) {
 			j.violate(FalseLoss, "%s: %s was lost without a cause: %s", key, l.name, l.reason())
 		}
 		for _, f := range j.forgets {

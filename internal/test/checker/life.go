@@ -64,7 +64,7 @@ func (l *life) believe(at int64) {
 func (j *judge) assemble() {
 	j.lives, j.keys = make(map[string]*life), make(map[string][]*life)
 	j.said, j.own = make(map[string]bool), make(map[string]*shadows)
-	for _, r := range j.history.Records {
+	for _, r := range j.records {
 		if r.What == history.Ask {
 			l := &life{name: r.Attempt, proc: r.Proc, ask: r}
 			if j.lives[r.Attempt] != nil {
@@ -75,7 +75,7 @@ func (j *judge) assemble() {
 			j.Attempts++
 		}
 	}
-	for _, r := range j.history.Records {
+	for _, r := range j.records {
 		switch r.What {
 		case history.Ask:
 		case history.Fault:

@@ -15,7 +15,7 @@ import (
 // A server that was replaced and has not noticed it goes on granting, with
 // smaller tokens than its successor: writes under them are rejected.
 func (j *judge) tokens(key string, leases []*life) (inOrder bool) {
-	if !j.history.Header.Rules.Tokens {
+	if !j.rules.Tokens {
 		return false
 	}
 	inOrder = !slices.ContainsFunc(leases, j.replaced)

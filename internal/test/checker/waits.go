@@ -20,7 +20,7 @@ const memory = int64(6 * time.Second)
 // order compares grants with arrivals: if a waiter was queued before another attempt began,
 // it is served first. The store's own order of grants is the order of tokens.
 func (j *judge) order(key string, lives []*life) {
-	if !j.history.Header.Rules.Queue {
+	if !j.rules.Queue {
 		return
 	}
 	for _, l := range lives {
@@ -109,7 +109,7 @@ func (s *shadows) within(from, to int64) []span {
 // free checks a stretch of time for which l waited and the lock was free.
 // A fault excuses its own duration, and the time by which it delayed releases.
 func (j *judge) free(key string, l *life, from, to int64) {
-	allowed := j.history.Header.Rules.Prompt
+	allowed := j.rules.Prompt
 	if allowed == 0 || to-from <= allowed {
 		return
 	}
@@ -179,7 +179,7 @@ func (j *judge) finished(key string, l, named *life, byGrant []*life) {
 	if _, ok := j.forgot(named.ask.At, l.none.At); ok {
 		return // an old state of the store may have come back
 	}
-	if !j.history.Header.Rules.Queue && named.release != nil && j.shadows.overlap(named.release.At, at) > 0 {
+	if !j.rules.Queue && named.release != nil && j.shadows.overlap(named.release.At, at) > 0 {
 		return // one node of several may have missed the release
 	}
 	switch {
@@ -187,7 +187,7 @@ func (j *judge) finished(key string, l, named *life, byGrant []*life) {
 		j.violate(Refusal, "%s: the refusal of %s names %s, which had been released %s before", key, l.name, named.name, seconds(at-named.released.At))
 	case named.none != nil && named.none.At < at && at-named.none.At > j.undone(named, at):
 		j.violate(Refusal, "%s: the refusal of %s names %s, which had given up %s before", key, l.name, named.name, seconds(at-named.none.At))
-	case named.got != nil && j.history.Header.Rules.Tokens:
+	case named.got != nil && j.rules.Tokens:
 		for _, o := range byGrant {
 			if o.got.At >= at {
 				break

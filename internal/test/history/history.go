@@ -1,10 +1,9 @@
 // Package history records the actions and observations of the clients of a lock, and
 // the faults of the clients and of their store.
 //
-// A history is a file of JSON lines that any number of processes append to. The
-// first line is its [Header], the other lines are [Record] values. Their order in the
-// file has no meaning, since each record has its time. All times are nanoseconds
-// of one clock, the kernel's monotonic one, so that the records of processes on
+// A history is a file of JSON lines that any number of processes append to. Each line is a
+// [Record]. Their order in the file has no meaning, since each record has its time. All times
+// are nanoseconds of one clock, the kernel's monotonic one, so that the records of processes on
 // one machine are compared without synchronisation.
 //
 // Package [github.com/leasehold-go/leasehold/internal/test/checker] checks
@@ -12,45 +11,24 @@
 package history
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 )
 
-// Format and Version identify the file in its header.
-const (
-	Format  = "leasehold-history"
-	Version = 1
-)
-
-// Header is the first line of a history.
-type Header struct {
-	Format  string `json:"format"`
-	Version int    `json:"version"`
-	// Store describes the store under test, Seed the choice of its faults.
-	Store string `json:"store"`
-	Seed  uint64 `json:"seed"`
-	// Rules are the promises that the history is checked against, beyond the promises
-	// of every store.
-	Rules Rules `json:"rules"`
-}
-
-// Rules are the promises of the store under test.
+// Rules are the promises of the store under test, beyond the promises of every store.
 type Rules struct {
 	// Tokens: grants carry fencing tokens.
-	Tokens bool `json:"tokens"`
+	Tokens bool
 	// Queue: waiters are served in the order of their arrival.
-	Queue bool `json:"queue"`
+	Queue bool
 	// Prompt is how long a free lock may stay free, in ns, while an attempt
 	// waits for it and there is no fault.
-	Prompt int64 `json:"prompt"`
+	Prompt int64
 	// Steady: a lease is lost only because of a fault. It is false where
 	// the machine may be too busy to renew in time.
-	Steady bool `json:"steady"`
+	Steady bool
 }
 
 // Kinds of records. Parentheses list the fields that are set besides At, Proc and What.
@@ -156,31 +134,18 @@ type Sink interface {
 	Add(Record)
 }
 
-// History is the content of a file.
-type History struct {
-	Header  Header
-	Records []Record
-	// Torn counts the lines that are incomplete because their writer died.
-	Torn int
-}
-
-// Create starts the file of a history.
-func Create(path string, h Header) error {
-	h.Format, h.Version = Format, Version
-	line, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(line, '\n'), 0o600)
-}
-
 // Writer appends to the file of a history. Several writers, of one process or
 // of many, may append to one file: each record is one write.
 type Writer struct{ file *os.File }
 
+// Create starts the file of a history.
+func Create(path string) (*Writer, error) { return open(path, os.O_CREATE|os.O_TRUNC) }
+
 // Append opens the file of a history that [Create] has started.
-func Append(path string) (*Writer, error) {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+func Append(path string) (*Writer, error) { return open(path, 0) }
+
+func open(path string, how int) (*Writer, error) {
+	file, err := os.OpenFile(path, how|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -202,64 +167,33 @@ func (w *Writer) Add(r Record) {
 // Close closes the file.
 func (w *Writer) Close() error { return w.file.Close() }
 
-// Load reads the file of a history.
-func Load(path string) (*History, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	h, err := Read(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return h, nil
-}
-
-// Read reads a history.
-func Read(r io.Reader) (*History, error) {
-	in := bufio.NewReaderSize(r, 1<<16)
-	first, err := in.ReadBytes('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	h := new(History)
-	if err := json.Unmarshal(first, &h.Header); err != nil || h.Header.Format != Format {
-		return nil, fmt.Errorf("not a history: the first line is %.80q", first)
-	}
-	if h.Header.Version != Version {
-		return nil, fmt.Errorf("history of version %d, known is %d", h.Header.Version, Version)
-	}
-	for n := 2; ; n++ {
-		line, err := in.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			h.Torn += min(len(line), 1) // the writer of the last line has died
-			return h, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if err := h.take(line); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
-		}
-	}
-}
-
 // recordStart is the beginning of every record.
 var recordStart = []byte(`{"at":`)
 
-// take adds the record of a line. The line of a process that died during the write ends where
+// Load reads the file of a history. The last line may be incomplete because its writer died.
+func Load(path string) (records []Record, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(text) {
+		r, err := parse(line)
+		if err == nil {
+			records = append(records, r)
+		} else if bytes.HasSuffix(line, []byte("\n")) {
+			return nil, fmt.Errorf("%s: %.80q: %w", path, line, err)
+		}
+	}
+	return records, nil
+}
+
+// parse returns the record of a line. The line of a process that died during the write ends where
 // the next record begins.
-func (h *History) take(line []byte) error {
-	var r Record
-	err := json.Unmarshal(line, &r)
-	if err == nil {
-		h.Records = append(h.Records, r)
-		return nil
+func parse(line []byte) (r Record, err error) {
+	if err = json.Unmarshal(line, &r); err != nil {
+		if i := bytes.LastIndex(line, recordStart); i > 0 {
+			return parse(line[i:])
+		}
 	}
-	if i := bytes.LastIndex(line, recordStart); i > 0 {
-		h.Torn++
-		return h.take(line[i:])
-	}
-	return fmt.Errorf("%.80q: %w", line, err)
+	return r, err
 }

@@ -129,7 +129,7 @@ func (c *cluster) failover(rnd *rand.Rand) error {
 func (c *cluster) moves(name string, halfWay time.Duration) chaos.Havoc {
 	return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
 		p, kinds := plan(), []chaos.Kind{chaos.Mutex, chaos.Mutex, chaos.RW, chaos.Semaphore}
-		key := redisroom.DefaultPrefix + p.Key(kinds[rnd.IntN(len(kinds))], rnd.IntN(p.Keys), history.Now())
+		key := redisroom.DefaultPrefix + p.Key(kinds[rnd.IntN(len(kinds))], rnd.IntN(p.Keys), chaos.Now())
 		var home *redistest.Server
 		for range 2 {
 			from, err := c.move(key, home, halfWay)

@@ -179,11 +179,11 @@ func suffer(t *testing.T, a arena) {
 
 func judge(t *testing.T, g *chaos.Game, path string) {
 	t.Helper()
-	h, err := history.Load(path)
+	records, err := history.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := checker.Judge(h)
+	v := checker.Judge(g.Rules, records)
 	text := fmt.Sprintf("%s for %v, seed %d\n%s", g.Label, g.Lasting, g.Seed, v)
 	if *keep != "" {
 		if err := os.WriteFile(filepath.Join(g.Dir, "verdict.txt"), []byte(text+"\n"), 0o600); err != nil {

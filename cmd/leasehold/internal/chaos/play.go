@@ -44,8 +44,6 @@ type Game struct {
 	Havoc []Havoc
 	// Observe records faults of the store that the game has not made, until ctx ends.
 	Observe func(ctx context.Context, note func(history.Record))
-	// Spared turns off the faults of the processes.
-	Spared bool
 	// Look opens the store at the end, to look for records that are left.
 	Look func() (driver.Driver, error)
 	Log  func(format string, args ...any)
@@ -66,10 +64,7 @@ type Havoc struct {
 // the game could not be played, or if a process did not end.
 func (g *Game) Play(ctx context.Context) (string, error) {
 	path := filepath.Join(g.Dir, "history.jsonl")
-	if err := history.Create(path, history.Header{Store: g.Label, Seed: g.Seed, Rules: g.Rules}); err != nil {
-		return "", err
-	}
-	sink, err := history.Append(path)
+	sink, err := history.Create(path)
 	if err != nil {
 		return "", err
 	}
@@ -128,9 +123,7 @@ func (p *play) run(ctx context.Context) error {
 	playing, cancel := context.WithTimeout(ctx, p.Lasting)
 	defer cancel()
 	var wg sync.WaitGroup
-	if !p.Spared {
-		wg.Go(func() { p.harass(playing, rand.New(rand.NewPCG(p.Seed, 100))) })
-	}
+	wg.Go(func() { p.harass(playing, rand.New(rand.NewPCG(p.Seed, 100))) })
 	if len(p.Havoc) > 0 {
 		wg.Go(func() { p.wreak(playing, rand.New(rand.NewPCG(p.Seed, 200))) })
 	}
@@ -227,7 +220,7 @@ func (p *play) harass(ctx context.Context, rnd *rand.Rand) {
 	for p.weather(ctx, rnd) {
 		i := p.victim(rnd)
 		proc := p.procs[i]
-		since := history.Now()
+		since := Now()
 		note := "stop a client"
 		switch rnd.IntN(2) {
 		case 0:
@@ -247,7 +240,7 @@ func (p *play) harass(ctx context.Context, rnd *rand.Rand) {
 			}
 			p.procs[i] = fresh
 		}
-		p.sink.Add(history.Record{At: history.Now(), Since: since, Proc: proc.name, What: history.Fault, Note: note})
+		p.sink.Add(history.Record{At: Now(), Since: since, Proc: proc.name, What: history.Fault, Note: note})
 	}
 }
 
@@ -274,9 +267,9 @@ func (p *play) wreak(ctx context.Context, rnd *rand.Rand) {
 	}
 	for p.weather(ctx, rnd) {
 		h := urn[rnd.IntN(len(urn))]
-		since := history.Now()
+		since := Now()
 		err := h.Do(rnd)
-		p.sink.Add(history.Record{At: history.Now(), Since: since, What: history.Fault, Note: h.Name, Forgets: h.Forgets})
+		p.sink.Add(history.Record{At: Now(), Since: since, What: history.Fault, Note: h.Name, Forgets: h.Forgets})
 		if err != nil {
 			p.fail(fmt.Errorf("%s: %w", h.Name, err))
 			return
@@ -306,7 +299,7 @@ func (p *play) look(ctx context.Context) error {
 			break
 		}
 	}
-	p.sink.Add(history.Record{At: history.Now(), What: history.Left, Note: note})
+	p.sink.Add(history.Record{At: Now(), What: history.Left, Note: note})
 	return nil
 }
 

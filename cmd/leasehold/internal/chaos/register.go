@@ -1,9 +1,8 @@
 package chaos
 
 import (
-	"bufio"
-	"fmt"
 	"net"
+	"net/rpc"
 	"os"
 	"path/filepath"
 	"sync"
@@ -39,15 +38,26 @@ func (m *Memory) Last() string {
 	return m.last
 }
 
-// desk serves a register to other processes over a socket.
+// desk serves a register to other processes over a socket. A connection ends with its process.
 type desk struct {
 	Memory
 	dir      string
 	listener net.Listener
-	running  sync.WaitGroup
+}
 
-	mu    sync.Mutex
-	conns map[net.Conn]struct{}
+// Write is a write to the register, as it is sent to a desk.
+type Write struct {
+	Key, Who string
+	Token    int64
+}
+
+// Desk has the methods of a desk that other processes call.
+type Desk struct{ memory *Memory }
+
+// Write implements the method "Desk.Write" of package rpc.
+func (d Desk) Write(w Write, accepted *bool) (err error) {
+	*accepted, err = d.memory.Write(w.Key, w.Who, w.Token)
+	return err
 }
 
 func openDesk() (*desk, error) {
@@ -55,80 +65,43 @@ func openDesk() (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &desk{dir: dir, conns: make(map[net.Conn]struct{})}
+	d := &desk{dir: dir}
 	if d.listener, err = net.Listen("unix", d.path()); err != nil {
 		return nil, err
 	}
-	d.running.Go(func() {
+	server := rpc.NewServer()
+	if err := server.Register(Desk{&d.Memory}); err != nil {
+		return nil, err
+	}
+	go func() {
 		for {
 			conn, err := d.listener.Accept()
 			if err != nil {
 				return
 			}
-			d.mu.Lock()
-			d.conns[conn] = struct{}{}
-			d.mu.Unlock()
-			d.running.Go(func() { d.serve(conn) })
+			go server.ServeConn(conn)
 		}
-	})
+	}()
 	return d, nil
 }
 
 func (d *desk) path() string { return filepath.Join(d.dir, "register") }
 
-// serve answers "key who token" with "1" or "0".
-func (d *desk) serve(conn net.Conn) {
-	defer conn.Close()
-	for in := bufio.NewScanner(conn); in.Scan(); {
-		var key, who string
-		var token int64
-		if _, err := fmt.Sscan(in.Text(), &key, &who, &token); err != nil {
-			return
-		}
-		accepted, _ := d.Write(key, who, token)
-		word := "0\n"
-		if accepted {
-			word = "1\n"
-		}
-		if _, err := conn.Write([]byte(word)); err != nil {
-			return
-		}
-	}
-}
-
 func (d *desk) close() {
 	_ = d.listener.Close()
-	d.mu.Lock()
-	for conn := range d.conns {
-		_ = conn.Close()
-	}
-	d.mu.Unlock()
-	d.running.Wait()
 	_ = os.RemoveAll(d.dir)
 }
 
 // remote is a register behind a socket.
-type remote struct {
-	mu   sync.Mutex
-	conn net.Conn
-	in   *bufio.Reader
-}
+type remote struct{ client *rpc.Client }
 
-func dialRegister(path string) (*remote, error) {
-	conn, err := net.Dial("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	return &remote{conn: conn, in: bufio.NewReader(conn)}, nil
+func dialRegister(path string) (remote, error) {
+	client, err := rpc.Dial("unix", path)
+	return remote{client}, err
 }
 
 // Write implements [Register].
-func (r *remote) Write(key, who string, token int64) (bool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, err := fmt.Fprintln(r.conn, key, who, token); err != nil {
-		return false, err
-	}
-	word, err := r.in.ReadString('\n')
-	return word == "1\n", err
+func (r remote) Write(key, who string, token int64) (accepted bool, err error) {
+	err = r.client.Call("Desk.Write", Write{key, who, token}, &accepted)
+	return accepted, err
 }

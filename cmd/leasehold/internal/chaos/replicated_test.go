@@ -52,9 +52,9 @@ func failovers(servers []*redistest.Server, heal func() error) func(context.Cont
 				}
 			}
 			if changed {
-				since := history.Now() - int64(before)
+				since := chaos.Now() - int64(before)
 				_ = heal() // the next fault reports its error
-				note(history.Record{At: history.Now(), Since: since, What: history.Fault, Note: "failover seen", Forgets: history.ForgetsSome})
+				note(history.Record{At: chaos.Now(), Since: since, What: history.Fault, Note: "failover seen", Forgets: history.ForgetsSome})
 			}
 			select {
 			case <-ctx.Done():

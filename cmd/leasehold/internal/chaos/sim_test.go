@@ -96,10 +96,7 @@ func (w *world) run(t *testing.T) *checker.Verdict {
 		}
 		w.Add(history.Record{At: w.now(), What: history.Left, Note: fmt.Sprintf("%v", keys)[1 : len(fmt.Sprintf("%v", keys))-1]})
 	})
-	return checker.Judge(&history.History{
-		Header:  history.Header{Store: "simulation", Seed: w.seed, Rules: w.rules},
-		Records: w.records,
-	})
+	return checker.Judge(w.rules, w.records)
 }
 
 // dump writes the history of the world to the directory of -chaos.dir, if that is set.
@@ -109,10 +106,7 @@ func (w *world) dump(t *testing.T) {
 		return
 	}
 	path := filepath.Join(*keep, fmt.Sprintf("simulation-%d.jsonl", w.seed))
-	if err := history.Create(path, history.Header{Store: "simulation", Seed: w.seed, Rules: w.rules}); err != nil {
-		t.Fatal(err)
-	}
-	sink, err := history.Append(path)
+	sink, err := history.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,9 +79,9 @@ func slow(ask func(context.Context)) func(context.Context, func(history.Record))
 	const beat, tooLong = 50 * time.Millisecond, 200 * time.Millisecond
 	return func(ctx context.Context, note func(history.Record)) {
 		for ctx.Err() == nil {
-			since := history.Now()
+			since := chaos.Now()
 			ask(ctx)
-			if now := history.Now(); now-since > int64(tooLong) {
+			if now := chaos.Now(); now-since > int64(tooLong) {
 				note(history.Record{At: now, Since: since - int64(beat), What: history.Fault, Note: "no answer"})
 			}
 			select {

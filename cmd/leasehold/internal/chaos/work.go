@@ -1,3 +1,5 @@
+//go:build unix
+
 package chaos
 
 import (
@@ -8,6 +10,8 @@ import (
 	"io"
 	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
@@ -53,7 +57,7 @@ func (o *Order) work(ctx context.Context, open func(string) (driver.Driver, erro
 		return err
 	}
 	defer sink.Close()
-	crowd := &Crowd{Proc: o.Proc, Plan: o.Plan, Sink: sink, Now: history.Now, Seed: o.Seed}
+	crowd := &Crowd{Proc: o.Proc, Plan: o.Plan, Sink: sink, Now: Now, Seed: o.Seed}
 	if o.Register != "" {
 		if crowd.Register, err = dialRegister(o.Register); err != nil {
 			return err
@@ -77,7 +81,7 @@ func (o *Order) work(ctx context.Context, open func(string) (driver.Driver, erro
 	}
 	if o.Plan.Faulty > 0 {
 		d = Wrap(d, Faults{
-			Part: o.Plan.Faulty, Delay: o.Plan.TTL, Proc: o.Proc, Sink: sink, Now: history.Now, Seed: o.Seed,
+			Part: o.Plan.Faulty, Delay: o.Plan.TTL, Proc: o.Proc, Sink: sink, Now: Now, Seed: o.Seed,
 		})
 	}
 	if crowd.Client, err = leasehold.New(d); err != nil {
@@ -88,8 +92,17 @@ func (o *Order) work(ctx context.Context, open func(string) (driver.Driver, erro
 		return fmt.Errorf("close: %w", err)
 	}
 	// The goroutine of the input is blocked in it, or has ended.
-	sink.Add(history.Record{At: history.Now(), Proc: o.Proc, What: history.Bye, Note: settle(before)})
+	sink.Add(history.Record{At: Now(), Proc: o.Proc, What: history.Bye, Note: settle(before)})
 	return nil
+}
+
+// Now reads the kernel's monotonic clock, which all processes of the machine share.
+func Now() int64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		panic(err) // there is no system without it
+	}
+	return now.Nano()
 }
 
 // settle waits until no more than n goroutines run, and returns the stacks if more
@@ -115,8 +128,8 @@ const (
 
 // feel records when the process stood still, until ctx ends.
 func feel(ctx context.Context, proc string, sink history.Sink) {
-	for last := history.Now(); timing.Sleep(ctx, beat); {
-		now := history.Now()
+	for last := Now(); timing.Sleep(ctx, beat); {
+		now := Now()
 		if now-last > int64(beat+tooLate) {
 			sink.Add(history.Record{At: now, Since: last, Proc: proc, What: history.Fault, Note: "stall"})
 		}
