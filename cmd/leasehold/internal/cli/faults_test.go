@@ -4,7 +4,6 @@ package cli_test
 
 import (
 	"cmp"
-	"context"
 	"maps"
 	"os"
 	"os/exec"
@@ -25,7 +24,7 @@ type stage struct {
 	t      *testing.T
 	server *redistest.Server
 	proxy  *respproxy.Proxy
-	before string // a script for the shell, before it executes the command
+	full   bool   // nothing can be printed
 	about  string // a text in all requests for the lock of the command
 	lost   *respproxy.Rule
 }
@@ -70,7 +69,7 @@ var faults = map[string]func(s *stage){
 	"the server has forgotten": (*stage).forget,
 	"a password is missing":    func(s *stage) { s.configure("requirepass", "another") },
 	"the server is full":       func(s *stage) { s.configure("maxmemory", "1") },
-	"nothing can be printed":   func(s *stage) { s.before = "exec >/dev/full; " },
+	"nothing can be printed":   func(s *stage) { s.full = true },
 }
 
 // away lists the faults during which the store does not answer.
@@ -177,31 +176,33 @@ func play(t *testing.T, p performance, fault string) {
 	}
 	faults[fault](s)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 2*bound)
-	defer cancel()
-	line := s.before + "exec " + command(t) + " " + strings.NewReplacer("$id", id, "$outage", outage(fault)).Replace(p.args)
-	c := exec.CommandContext(ctx, "sh", "-c", line)
-	c.Env = append(os.Environ(), "LEASEHOLD_STORE="+s.url())
-	said := new(output)
-	c.Stdout, c.Stderr = said, said
-	began := time.Now()
-	if err := c.Start(); err != nil {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = c.Wait() // end checks the code
-	}()
+	defer full.Close()
+	args := strings.Fields(strings.NewReplacer("$id", id, "$outage", outage(fault)).Replace(p.args))
+	began := time.Now()
+	c := launch(t, func(cmd *exec.Cmd) {
+		cmd.Env = append(os.Environ(), "LEASEHOLD_STORE="+s.url())
+		cmd.Stdout = cmd.Stderr
+		if s.full {
+			cmd.Stdout = full
+		}
+	}, args...)
 	want, ok := p.codes[fault]
 	if !ok {
 		want = p.codes[""]
 	}
-	until := ""
-	if want == 128+int(syscall.SIGTERM) {
-		until = p.until
+	if want == 128+int(syscall.SIGTERM) && p.until != "" {
+		c.awaitSaid(p.until)
+		c.signal(syscall.SIGTERM)
 	}
-	code, text := end(c, ended, until, said)
+	c.end()
+	code, text := c.ProcessState.ExitCode(), c.said.String()
+	if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code = 128 + int(status.Signal())
+	}
 	if code != want {
 		t.Errorf("exit code %d, want %d: %s", code, want, text)
 	}
@@ -219,25 +220,5 @@ func play(t *testing.T, p performance, fault string) {
 	}
 	if slices.Contains([]int{64, 69, 70, 74, 75, 79}, code) && !strings.Contains(text, "leasehold: ") {
 		t.Errorf("no reason in %q", text)
-	}
-}
-
-// end waits for the end of a command. It sends TERM when the output contains until.
-func end(c *exec.Cmd, ended <-chan struct{}, until string, said *output) (code int, text string) {
-	look := time.NewTicker(10 * time.Millisecond)
-	defer look.Stop()
-	for {
-		select {
-		case <-ended:
-			code = c.ProcessState.ExitCode()
-			if status, ok := c.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-				code = 128 + int(status.Signal())
-			}
-			return code, said.String()
-		case <-look.C:
-			if until != "" && strings.Contains(said.String(), until) {
-				_ = c.Process.Signal(syscall.SIGTERM)
-			}
-		}
 	}
 }

@@ -52,11 +52,16 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-func (p *process) wantCode(want int) {
-	p.t.Helper()
+// end waits for the end of the process.
+func (p *process) end() {
 	stuck := time.AfterFunc(bound, func() { _ = p.Process.Kill() })
 	defer stuck.Stop()
 	_ = p.Wait() // only the code counts
+}
+
+func (p *process) wantCode(want int) {
+	p.t.Helper()
+	p.end()
 	if got := p.ProcessState.ExitCode(); got != want {
 		p.t.Errorf("exit code %d, want %d", got, want)
 	}
