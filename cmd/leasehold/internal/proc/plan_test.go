@@ -43,6 +43,14 @@ func TestPlan_TellsEachStepOnceAndInTime(t *testing.T) {
 		{"stop without grace", func(p *plan) { p.end(20, 20) }, 0, 20, false},
 		{"stop with a grace without end", func(p *plan) { p.end(20, later(20, math.MaxInt64)) }, 20, math.MaxInt64 / 2, false},
 		{"deadline within the grace of a stop", func(p *plan) { p.end(20, 60); p.setDeadline(40) }, 20, 40, true},
+		{"deadline pushed after its TERM", func(p *plan) { p.setDeadline(100); p.step(90); p.setDeadline(1000) }, 0, 100, true},
+		{"deadline pushed during a stop", func(p *plan) {
+			p.setDeadline(100)
+			p.end(20, 500)
+			p.step(20)
+			p.step(95)
+			p.setDeadline(1000)
+		}, 0, 500, false},
 		{"stop after the deadline", func(p *plan) { p.end(120, 160); p.setDeadline(100) }, 90, 100, true},
 	} {
 		p := plan{grace: 10}
@@ -59,27 +67,5 @@ func TestPlan_TellsEachStepOnceAndInTime(t *testing.T) {
 		if term != c.term || kill != c.kill || p.late != c.late {
 			t.Errorf("%s: TERM at %d, KILL at %d, late %v; want %d, %d, %v", c.name, term, kill, p.late, c.term, c.kill, c.late)
 		}
-	}
-}
-
-func TestPlan_ADeadlineWhoseTermIsOutIsFinal(t *testing.T) {
-	p := plan{grace: 10}
-	p.setDeadline(100)
-	p.step(90)
-	p.setDeadline(1000)
-	if p.next() != 100 {
-		t.Errorf("KILL at %d, want 100 as announced", p.next())
-	}
-}
-
-func TestPlan_ADeadlineStillMovesDuringAStop(t *testing.T) {
-	p := plan{grace: 10}
-	p.setDeadline(100)
-	p.end(20, 500)
-	p.step(20)
-	p.step(95)
-	p.setDeadline(1000)
-	if p.next() != 500 {
-		t.Errorf("KILL at %d, want 500 from Stop", p.next())
 	}
 }

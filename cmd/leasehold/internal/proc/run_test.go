@@ -91,11 +91,13 @@ func TestRun_C5_SignalsAreForwardedToTheGroup(t *testing.T) {
 	}
 }
 
+// by makes a script of the shell start a process.
+func by(script string) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) { cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", script, cmd.Path} }
+}
+
 func TestRun_C7_AWrapperWithoutStandardInputWorks(t *testing.T) {
-	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "cat; exit 5"}}, func(cmd *exec.Cmd) {
-		cmd.Args = []string{"sh", "-c", `exec "$0" <&-`, cmd.Path}
-		cmd.Path = "/bin/sh"
-	})
+	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "cat; exit 5"}}, by(`exec "$0" <&-`))
 	w.out.wantEnd(bound)
 	if r := w.report(); r.Result.Code != 5 {
 		t.Errorf("%+v, want code 5", r.Result)
@@ -118,10 +120,7 @@ func TestRun_C7_InheritedDescriptorsKeepTheirNumbers(t *testing.T) {
 }
 
 func TestRun_C5_WhatTheCallerIgnoresTheChildIgnores(t *testing.T) {
-	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "kill -HUP $$; echo lives"}}, func(cmd *exec.Cmd) {
-		cmd.Args = []string{"sh", "-c", `trap "" HUP; exec "$0"`, cmd.Path}
-		cmd.Path = "/bin/sh"
-	})
+	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "kill -HUP $$; echo lives"}}, by(`trap "" HUP; exec "$0"`))
 	w.out.want("lives")
 }
 

@@ -59,26 +59,6 @@ func TestStop_CatchesAProcessThatKeepsForkingDaemons(t *testing.T) {
 	noChildren(t)
 }
 
-func TestDeadline_PushedForwardIsNotHit(t *testing.T) {
-	live.Test(t)
-	in, inW := pipe(t)
-	first := time.Now().Add(6 * time.Second) // on a busy machine the start takes a part of it
-	cmd := sh("read x; exit 4")
-	cmd.Stdin, cmd.Deadline, cmd.Grace = in, first, 10*time.Millisecond
-	p, _ := start(t, cmd)
-	p.SetDeadline(time.Now().Add(time.Hour))
-	select {
-	case <-p.Done():
-		t.Error("ended at the old deadline")
-	case <-time.After(time.Until(first) + 200*time.Millisecond):
-	}
-	p.SetDeadline(time.Time{})
-	inW.Close()
-	if r := wait(t, p); r != (Result{Code: 4}) {
-		t.Errorf("%+v, want code 4", r)
-	}
-}
-
 func TestDeadline_FarAwayIsNoDeadline(t *testing.T) {
 	live.Test(t)
 	cmd := roleCommand("echo", nil)

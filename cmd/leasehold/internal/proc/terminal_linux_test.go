@@ -16,13 +16,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
+// inForeground makes a process the leader of a terminal.
+func inForeground(tty *os.File) func(*exec.Cmd) {
+	return func(cmd *exec.Cmd) {
+		cmd.Stdin, cmd.SysProcAttr = tty, &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	}
+}
+
 func TestTerminal_CtrlCIsDeliveredOnce(t *testing.T) {
 	for name, hasTerminal := range map[string]bool{"to a child in the foreground": true, "to a child without the terminal": false} {
 		t.Run(name, func(t *testing.T) {
 			pty, tty := openPTY(t)
 			w := startWrapper(t, wrapperScript{Role: "echo"}, func(cmd *exec.Cmd) {
-				cmd.Stdin = tty
-				cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+				inForeground(tty)(cmd)
 				if !hasTerminal { // nil is /dev/null
 					cmd.Stdin, cmd.Stdout, cmd.SysProcAttr.Ctty = nil, tty, 1
 				}
@@ -45,10 +51,7 @@ func TestTerminal_CtrlCIsDeliveredOnce(t *testing.T) {
 
 func TestTerminal_AnInterruptedChildIsReportedAsSuch(t *testing.T) {
 	pty, tty := openPTY(t)
-	w := startWrapper(t, wrapperScript{Role: "leaf"}, func(cmd *exec.Cmd) {
-		cmd.Stdin = tty
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	})
+	w := startWrapper(t, wrapperScript{Role: "leaf"}, inForeground(tty))
 	w.out.want("up")
 	fmt.Fprint(pty, "\x03")
 	want := Result{Code: 130, Signal: syscall.SIGINT, Interrupted: true}
@@ -59,10 +62,7 @@ func TestTerminal_AnInterruptedChildIsReportedAsSuch(t *testing.T) {
 
 func TestTerminal_CtrlZWithoutAShellAboveIsUndone(t *testing.T) {
 	pty, tty := openPTY(t)
-	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "echo up; read x; echo $x"}}, func(cmd *exec.Cmd) {
-		cmd.Stdin = tty
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	})
+	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "echo up; read x; echo $x"}}, inForeground(tty))
 	w.out.want("up")
 	fmt.Fprint(pty, "\x1a")
 	fmt.Fprint(pty, "hello\n")

@@ -1,7 +1,6 @@
 package stores_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
@@ -23,8 +22,6 @@ func TestPublic_HasNoPasswordHoweverItIsGiven(t *testing.T) {
 	} {
 		if got, secret := stores.Public(rawURL); got != want || !secret {
 			t.Errorf("%s: %q (secret: %v), want %q", rawURL, got, secret, want)
-		} else if strings.Contains(got, "s3") {
-			t.Errorf("%s: %q has the password", rawURL, got)
 		}
 	}
 	for rawURL, want := range map[string]string{

@@ -6,24 +6,44 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-func TestOpen_FileAndMemory(t *testing.T) {
-	t.Chdir(t.TempDir())
-	for _, rawURL := range []string{"file:locks", "file://" + t.TempDir() + "?prefix=a", "memory:"} {
+// opens checks that URLs can be opened, and closes their stores.
+func opens(t *testing.T, urls ...string) {
+	t.Helper()
+	for _, rawURL := range urls {
 		d, err := stores.Open(rawURL)
 		if err != nil {
 			t.Errorf("%s: %v", rawURL, err)
 			continue
 		}
-		if _, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "x", TTL: 1e9}); err != nil {
-			t.Errorf("%s: %v", rawURL, err)
+		d.Close()
+	}
+}
+
+// refuses checks the errors of URLs: they contain a hint, and no secret.
+func refuses(t *testing.T, hints map[string]string) {
+	t.Helper()
+	for rawURL, hint := range hints {
+		_, err := stores.Open(rawURL)
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %v; want ErrInvalid with %q", rawURL, err, hint)
 		}
+	}
+}
+
+func TestOpen_FileAndMemory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, rawURL := range []string{"file:locks", "file://" + t.TempDir() + "?prefix=a", "memory:"} {
+		d, err := stores.Open(rawURL)
+		if err != nil {
+			t.Fatalf("%s: %v", rawURL, err)
+		}
+		take(t, d, "k")
 		d.Close()
 	}
 	if _, err := os.Stat("locks"); err != nil {
@@ -32,7 +52,7 @@ func TestOpen_FileAndMemory(t *testing.T) {
 }
 
 func TestOpen_SaysWhatIsWrong(t *testing.T) {
-	for rawURL, hint := range map[string]string{
+	refuses(t, map[string]string{
 		"":                               "file:///var/lib/leasehold",
 		"/var/lib/leasehold":             "file:/var/lib/leasehold",
 		"mongodb://u:secret@h/":          "file:///var/lib/leasehold",
@@ -43,27 +63,15 @@ func TestOpen_SaysWhatIsWrong(t *testing.T) {
 		"file:///tmp/x?colour=1":         "unknown parameter",
 		"postgres://u:secret@h:x/db":     "percent-encode",
 		"memory:x":                       "no name",
-	} {
-		_, err := stores.Open(rawURL)
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: %v; want %q", rawURL, err, hint)
-		}
-	}
+	})
 }
 
 func TestOpen_EveryFormOfRedis(t *testing.T) {
-	for _, rawURL := range []string{
+	opens(t,
 		"redis://u:p@h:6379/1?prefix=x:", "rediss://h", "unix:///run/redis.sock",
 		"redis+sentinel://a:1,b,c/?master=m", "rediss+sentinel://a,b,c/?master=m",
 		"redis+cluster://a:1,b,c", "rediss+cluster://a,b,c",
-	} {
-		d, err := stores.Open(rawURL)
-		if err != nil {
-			t.Errorf("%s: %v", rawURL, err)
-			continue
-		}
-		d.Close()
-	}
+	)
 }
 
 func TestOpen_Postgres(t *testing.T) {
@@ -74,14 +82,10 @@ func TestOpen_Postgres(t *testing.T) {
 	} {
 		d, err := stores.Open(rawURL)
 		if err != nil {
-			t.Errorf("%s: %v", rawURL, err)
-			continue
+			t.Fatalf("%s: %v", rawURL, err)
 		}
 		defer d.Close()
-		reply, err := d.Acquire(t.Context(), driver.Request{Key: rawURL[:8], ID: "x", TTL: time.Minute})
-		if err != nil || reply.State != driver.Granted {
-			t.Errorf("%s: %+v, %v", rawURL, reply, err)
-		}
+		take(t, d, rawURL[:8])
 	}
 }
 
@@ -91,17 +95,10 @@ func TestOpen_AService(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, rawURL := range []string{
-		"http://h:8080", "https://h/path", "https://:t@h", "http://h?timeout=1s&token-file=" + token, "https://h?skip-verify=true",
-	} {
-		d, err := stores.Open(rawURL)
-		if err != nil {
-			t.Errorf("%s: %v", rawURL, err)
-			continue
-		}
-		d.Close()
-	}
-	for rawURL, hint := range map[string]string{
+	opens(t,
+		"http://h:8080", "https://h/path", "https://:t@h", "http://h?timeout=1s&token-file="+token, "https://h?skip-verify=true",
+	)
+	refuses(t, map[string]string{
 		"http://":                       "http://host/path",
 		"http://user:secret@h":          "no user",
 		"http://:secret@h?token-file=x": "too much",
@@ -110,11 +107,7 @@ func TestOpen_AService(t *testing.T) {
 		"https://h?ca=" + token: "holds no certificate",
 		"http://h?timeout=1ns":  "not between",
 		"http://h?colour=1":     "unknown parameter",
-	} {
-		if _, err := stores.Open(rawURL); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%q: %v; want %q", rawURL, err, hint)
-		}
-	}
+	})
 }
 
 func TestAbsolute_MeansTheSameEverywhere(t *testing.T) {
