@@ -76,18 +76,10 @@ func (c *cluster) heal() error {
 }
 
 func (c *cluster) havoc(forgets string) []chaos.Havoc {
-	node := func(name, role, forgets string, do func(rnd *rand.Rand, s *redistest.Server) error) chaos.Havoc {
-		return chaos.Havoc{Name: name, Forgets: forgets, Do: func(rnd *rand.Rand) error {
-			s, err := c.pick(rnd, role)
-			if err != nil {
-				return err
-			}
-			if err := do(rnd, s); err != nil {
-				return err
-			}
-			return c.heal()
-		}}
+	role := func(role string) on {
+		return picked(func(rnd *rand.Rand) (*redistest.Server, error) { return c.pick(rnd, role) }, c.heal)
 	}
+	primary, replica := role("master"), role("slave")
 	kill := func(rnd *rand.Rand, s *redistest.Server) error {
 		s.Kill()
 		// Longer than a failover takes.
@@ -95,17 +87,14 @@ func (c *cluster) havoc(forgets string) []chaos.Havoc {
 		s.Restart()
 		return nil
 	}
-	return []chaos.Havoc{
-		node("stop a primary", "master", forgets, stopFor),
-		node("kill a primary", "master", forgets, kill),
-		node("stop a replica", "slave", "", stopFor),
-		{Name: "CLUSTER FAILOVER", Do: func(rnd *rand.Rand) error { return errors.Join(c.failover(rnd), c.heal()) }},
-		node("CLIENT KILL normal", "master", "", asks("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
-		node("CLIENT KILL pubsub", "master", "", asks("CLIENT", "KILL", "TYPE", "pubsub")),
-		node("SCRIPT FLUSH", "master", "", asks("SCRIPT", "FLUSH")),
+	return append(commands(primary),
+		primary("stop a primary", forgets, stopFor),
+		primary("kill a primary", forgets, kill),
+		replica("stop a replica", "", stopFor),
+		chaos.Havoc{Name: "CLUSTER FAILOVER", Do: func(rnd *rand.Rand) error { return errors.Join(c.failover(rnd), c.heal()) }},
 		c.moves("move a slot and back", 0),
 		c.moves("move a slot half-way, then on and back", time.Second),
-	}
+	)
 }
 
 // failover makes a replica take the place of its primary. It retries, because a node refuses

@@ -122,15 +122,15 @@ func replication(s *redistest.Server) map[string]string {
 // havoc returns the faults of the three servers. forgets is the kind of data that a failover
 // loses.
 func (w *watched) havoc(forgets string) []chaos.Havoc {
-	primary := func(name, forgets string, do func(rnd *rand.Rand, primary *redistest.Server) error) chaos.Havoc {
-		return chaos.Havoc{Name: name, Forgets: forgets, Do: func(rnd *rand.Rand) error {
-			p, _ := w.roles()
-			if err := do(rnd, p); err != nil {
-				return err
-			}
-			return w.heal()
-		}}
-	}
+	primary := picked(func(*rand.Rand) (*redistest.Server, error) {
+		p, _ := w.roles()
+		return p, nil
+	}, w.heal)
+	replica := picked(func(*rand.Rand) (*redistest.Server, error) {
+		_, r := w.roles()
+		return r, nil
+	}, w.heal)
+	sentinel := picked(func(*rand.Rand) (*redistest.Server, error) { return w.set.Sentinel, nil }, w.heal)
 	// kill waits for a failover for a limited time: a sentinel that was stopped or starved
 	// starts no failover for half a minute, and then rejects a replica that has been
 	// disconnected for that long. In that case the primary restarts, without data.
@@ -150,21 +150,11 @@ func (w *watched) havoc(forgets string) []chaos.Havoc {
 		time.Sleep(ttl)
 		return nil
 	}
-	return []chaos.Havoc{
+	return append(commands(primary),
 		primary("failover by command", forgets, failover),
 		primary("kill the primary", forgets, kill),
 		primary("stop the primary", forgets, stopFor),
-		primary("CLIENT KILL normal", "", asks("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
-		primary("CLIENT KILL pubsub", "", asks("CLIENT", "KILL", "TYPE", "pubsub")),
-		primary("SCRIPT FLUSH", "", asks("SCRIPT", "FLUSH")),
-		{Name: "stop the replica", Do: func(rnd *rand.Rand) error {
-			_, replica := w.roles()
-			_ = stopFor(rnd, replica)
-			return w.heal()
-		}},
-		{Name: "stop the sentinel", Do: func(rnd *rand.Rand) error {
-			_ = stopFor(rnd, w.set.Sentinel)
-			return w.heal()
-		}},
-	}
+		replica("stop the replica", "", stopFor),
+		sentinel("stop the sentinel", "", stopFor),
+	)
 }

@@ -112,11 +112,6 @@ func lasts(name string, begin, end func()) chaos.Havoc {
 	}}
 }
 
-// command makes a fault from a command to the server.
-func command(name string, s *redistest.Server, args ...any) chaos.Havoc {
-	return chaos.Havoc{Name: name, Do: func(*rand.Rand) error { return tell(s, args...) }}
-}
-
 func tell(s *redistest.Server, args ...any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -131,12 +126,38 @@ func serverHavoc(s *redistest.Server) []chaos.Havoc {
 		time.Sleep(d)
 		return err
 	}
+	return append(commands(always(s)), lasts("stop the server", s.Stop, s.Cont), chaos.Havoc{Name: "CLIENT PAUSE", Do: pause})
+}
+
+// on makes a fault of the server that is picked. It ends when the store is healed.
+type on func(name, forgets string, do func(rnd *rand.Rand, s *redistest.Server) error) chaos.Havoc
+
+func picked(pick func(rnd *rand.Rand) (*redistest.Server, error), heal func() error) on {
+	return func(name, forgets string, do func(rnd *rand.Rand, s *redistest.Server) error) chaos.Havoc {
+		return chaos.Havoc{Name: name, Forgets: forgets, Do: func(rnd *rand.Rand) error {
+			s, err := pick(rnd)
+			if err != nil {
+				return err
+			}
+			if err := do(rnd, s); err != nil {
+				return err
+			}
+			return heal()
+		}}
+	}
+}
+
+// always picks a server that needs no healing.
+func always(s *redistest.Server) on {
+	return picked(func(*rand.Rand) (*redistest.Server, error) { return s, nil }, func() error { return nil })
+}
+
+// commands returns faults that are commands to a server and lose no data.
+func commands(to on) []chaos.Havoc {
 	return []chaos.Havoc{
-		lasts("stop the server", s.Stop, s.Cont),
-		{Name: "CLIENT PAUSE", Do: pause},
-		command("CLIENT KILL normal", s, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
-		command("CLIENT KILL pubsub", s, "CLIENT", "KILL", "TYPE", "pubsub"),
-		command("SCRIPT FLUSH", s, "SCRIPT", "FLUSH"),
+		to("CLIENT KILL normal", "", asks("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")),
+		to("CLIENT KILL pubsub", "", asks("CLIENT", "KILL", "TYPE", "pubsub")),
+		to("SCRIPT FLUSH", "", asks("SCRIPT", "FLUSH")),
 	}
 }
 
@@ -175,9 +196,7 @@ func wipe(s *redistest.Server) error {
 }
 
 func flush(s *redistest.Server) chaos.Havoc {
-	h := command("FLUSHALL", s, "FLUSHALL")
-	h.Forgets = history.ForgetsAll
-	return h
+	return always(s)("FLUSHALL", history.ForgetsAll, asks("FLUSHALL"))
 }
 
 // maxStep bounds the step of a clock.

@@ -78,7 +78,10 @@ func TestRun_P1_BeginsNothingUnderALeaseThatIsOver(t *testing.T) {
 func awaitGuard(t *testing.T, cmd *exec.Cmd) *os.Process {
 	t.Helper()
 	pid := 0
-	eventually(t, func() bool { pid = guardOf(cmd.Process.Pid); return pid != 0 }, "the guard of", cmd.Args)
+	eventually(t, func() bool {
+		pid = guardOf(cmd.Process.Pid)
+		return pid != 0
+	}, "the guard of", cmd.Args)
 	guard, err := os.FindProcess(pid)
 	if err != nil {
 		t.Fatal(err)

@@ -143,14 +143,6 @@ func (s *schema) make() (*Schema, error) {
 			made.Alone = append(made.Alone, m)
 		}
 	}
-	byPlace := func(a, b Mutant) int {
-		if a.File != b.File {
-			return strings.Compare(a.File, b.File)
-		}
-		return a.at - b.at
-	}
-	slices.SortStableFunc(made.Alone, byPlace)
-	slices.SortStableFunc(made.Unbuilt, byPlace)
 	return made, nil
 }
 
