@@ -68,12 +68,14 @@ func TestCollector_SaysWhatItWasRefusedAndNoPassword(t *testing.T) {
 
 func TestCollector_RefusesWhatItCannotDo(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
-	for name, value := range map[string]string{
-		"OTEL_EXPORTER_OTLP_COMPRESSION": "brotli", "OTEL_EXPORTER_OTLP_CERTIFICATE": missing, "OTEL_EXPORTER_OTLP_CLIENT_KEY": missing,
+	for _, row := range []struct{ word, value, says string }{
+		{"COMPRESSION", "brotli", "COMPRESSION"}, {"ENDPOINT", "collector:4318", "ENDPOINT"}, {"PROTOCOL", "grpc", "PROTOCOL"},
+		{"TIMEOUT", "soon", "TIMEOUT"}, {"CERTIFICATE", missing, "CERTIFICATE"}, {"CLIENT_KEY", missing, "CLIENT_CERTIFICATE and _KEY"},
 	} {
-		_, err := newCollector(func(asked string) string { return map[string]string{name: value}[asked] })
-		if err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_") {
-			t.Errorf("%s=%s: %v", name, value, err)
+		env := map[string]string{"OTEL_EXPORTER_OTLP_" + row.word: row.value}
+		_, err := newCollector(func(name string) string { return env[name] })
+		if err == nil || !strings.Contains(err.Error(), "OTEL_EXPORTER_OTLP_"+row.says) {
+			t.Errorf("%s=%s: %v", row.word, row.value, err)
 		}
 	}
 }
