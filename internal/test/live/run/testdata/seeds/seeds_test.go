@@ -40,6 +40,7 @@ func late(t *testing.T, run int) {
 func TestInTime(t *testing.T) {
 	live.Test(t)
 	start(t)
+	t.Log("in time")
 }
 
 func TestLateOnce(t *testing.T) {
