@@ -19,10 +19,7 @@ import (
 
 // The stores on which all cases are played in virtual time.
 
-func TestMemory(t *testing.T) {
-	t.Parallel()
-	Run(t, Config{Start: memory, Only: remembers})
-}
+func TestMemory(t *testing.T) { run(t, memory, remembers) }
 
 func memory(testing.TB) Store {
 	store := memdriver.New()
@@ -32,10 +29,7 @@ func memory(testing.TB) Store {
 // remembers reports whether a case can be played on a store that never forgets.
 func remembers(name string) bool { return !strings.HasPrefix(name, "R2_") }
 
-func TestTable(t *testing.T) {
-	t.Parallel()
-	Run(t, Config{Start: table})
-}
+func TestTable(t *testing.T) { run(t, table, all) }
 
 func table(testing.TB) Store {
 	store := teststore.NewTable(time.Now)
@@ -47,12 +41,9 @@ func table(testing.TB) Store {
 
 // ofQuorum matches the cases that a majority of stores can pass: a majority has no places of
 // semaphores, and no order of waiters.
-var ofQuorum = regexp.MustCompile(`^(L|BreakBy|P2_|K[12356]_|K11_Opposite|K12_Cancelled|(W3|W12)_.*/(mutex|reader|writer)$|Refusals_(OfAFree|OfDowngrades|EndNothing))`)
+var ofQuorum = regexp.MustCompile(`^(L|BreakBy|K[12356]_|K11_Opposite|K12_Cancelled|(W3|W12)_.*/(mutex|reader|writer)$|Refusals_(OfAFree|OfDowngrades|EndNothing))`)
 
-func TestQuorum(t *testing.T) {
-	t.Parallel()
-	Run(t, Config{Start: quorum, Only: ofQuorum.MatchString})
-}
+func TestQuorum(t *testing.T) { run(t, quorum, ofQuorum.MatchString) }
 
 func quorum(testing.TB) Store {
 	var stores []*memdriver.Driver
@@ -73,17 +64,7 @@ func quorum(testing.TB) Store {
 }
 
 func TestService(t *testing.T) {
-	t.Parallel()
-	Run(t, Config{Start: func(tb testing.TB) Store { return service(tb, memory(tb)) }, Only: remembers})
-}
-
-// TestService_OnAStoreThatForgets plays the cases that TestService excludes.
-func TestService_OnAStoreThatForgets(t *testing.T) {
-	t.Parallel()
-	Run(t, Config{
-		Start: func(tb testing.TB) Store { return service(tb, table(tb)) },
-		Only:  func(name string) bool { return !remembers(name) },
-	})
+	run(t, func(tb testing.TB) Store { return service(tb, table(tb)) }, all)
 }
 
 // service starts a service of a store, with all connections in memory.

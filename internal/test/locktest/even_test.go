@@ -38,21 +38,24 @@ func evenness(l *lab) {
 	l.release(first)
 	wg.Wait()
 	all := q.served[:min(len(q.served), q.goal)]
-	index, late := jain(all, clients*each), overtaken(all)
-	l.Logf("%d served, Jain index %.4f, %d overtaken", len(all), index, late)
 	if len(all) < q.goal {
 		l.Errorf("only %d of %d served in time", len(all), q.goal)
 	}
-	if index < 0.99 && !l.store.real {
-		l.Errorf("Jain index %.4f, want at least 0.99", index)
+	least, most := rounds-1, rounds+1
+	if l.store.real {
+		least, most = 1, len(all)
+	}
+	times := make(map[int]int)
+	for _, s := range all {
+		times[s.waiter]++
 	}
 	for i := range clients * each {
-		if !slices.ContainsFunc(all, func(s served) bool { return s.waiter == i }) {
-			l.Errorf("waiter %d was never served", i)
+		if times[i] < least || times[i] > most {
+			l.Errorf("waiter %d was served %d times, want %d to %d", i, times[i], least, most)
 		}
 	}
-	if late > 0 {
-		l.Errorf("%d waiters were overtaken by a later call", late)
+	if n := overtaken(all); n > 0 {
+		l.Errorf("%d waiters were overtaken by a later call", n)
 	}
 }
 
@@ -124,19 +127,4 @@ func overtaken(all []served) int {
 		}
 	}
 	return n
-}
-
-// jain returns Jain's fairness index of how often each of n was served: 1 if all were served
-// equally often, 1/n if only one was served.
-func jain(all []served, n int) float64 {
-	counts := make([]float64, n)
-	for _, s := range all {
-		counts[s.waiter]++
-	}
-	var sum, squares float64
-	for _, x := range counts {
-		sum += x
-		squares += x * x
-	}
-	return sum * sum / (float64(n) * squares)
 }

@@ -23,17 +23,15 @@ var leaseRows = []row{
 		if next.Token() <= old.Token() {
 			l.Errorf("token %d after %d", next.Token(), old.Token())
 		}
-		_, err := a.Mutex(l.key).TryLock(context.Background())
-		l.wantErr(err, leasehold.ErrHeld)
+		l.refused(mutex, a, leasehold.ErrHeld)
 		l.release(next)
 	}},
 	{"L2_LostAcquireReplyGivesOneHold", func(l *lab) {
 		c, m := l.client()
 		m.acquires = []fault{lost, lost}
 		lease := l.lock(c)
-		snap, err := c.Inspect(context.Background(), l.key)
-		if err != nil || len(snap.Holders) != 1 || snap.Holders[0].ID != lease.ID() || snap.Token != lease.Token() {
-			l.Errorf("token %d; store: %+v, %v", lease.Token(), snap, err)
+		if snap := l.picture(c); len(snap.Holders) != 1 || snap.Holders[0].ID != lease.ID() || snap.Token != lease.Token() {
+			l.Errorf("token %d; store: %+v", lease.Token(), snap)
 		}
 		l.release(lease)
 		l.wantFree(0)
@@ -42,13 +40,12 @@ var leaseRows = []row{
 		a, m := l.client()
 		b, _ := l.client()
 		first := l.lock(a)
-		got := make(chan outcome, 1)
-		l.await(context.Background(), mutex, b, "b", got)
+		got := l.queue(context.Background(), mutex, b, "b")
 		m.releases = []fault{lost, lost}
 		l.release(first)
-		next := l.receive(got, 2*time.Second)
+		next := l.entered(got, 2*time.Second)
 		time.Sleep(life)
-		l.release(next.lease)
+		l.release(next)
 	}},
 	{"L4_CancelledAcquireIsUndone", func(l *lab) {
 		c, m := l.client()
@@ -68,9 +65,8 @@ var leaseRows = []row{
 		a, m := l.client(leasehold.WithTTL(life))
 		b, _ := l.client()
 		lease := l.lock(a)
-		if _, err := m.Driver.Release(context.Background(), driver.Ref{Key: l.key, ID: lease.ID()}); err != nil {
-			l.Fatal(err)
-		}
+		_, err := m.Driver.Release(context.Background(), driver.Ref{Key: l.key, ID: lease.ID()})
+		l.must(err)
 		next := l.lock(b)
 		l.ended(lease, life)
 		l.wantErr(context.Cause(lease.Context()), leasehold.ErrLost)
@@ -114,8 +110,7 @@ var leaseRows = []row{
 		cancel(reason)
 		l.ended(lease, time.Second)
 		l.wantErr(context.Cause(lease.Context()), reason)
-		_, err = other.Mutex(l.key).TryLock(context.Background())
-		l.wantErr(err, leasehold.ErrHeld)
+		l.refused(mutex, other, leasehold.ErrHeld)
 		l.release(lease)
 		l.wantFree(clean)
 	}},
@@ -123,16 +118,11 @@ var leaseRows = []row{
 		a, _ := l.client()
 		b, _ := l.client()
 		lease := l.lock(a)
-		got := make(chan outcome, 1)
-		l.await(context.Background(), mutex, b, "b", got)
+		got := l.queue(context.Background(), mutex, b, "b")
 		start := time.Now()
-		if err := b.Close(); err != nil {
-			l.Error(err)
-		}
+		l.must(b.Close())
 		l.wantErr(l.receive(got, time.Second).err, leasehold.ErrClosed)
-		if err := a.Close(); err != nil {
-			l.Error(err)
-		}
+		l.must(a.Close())
 		if got := time.Since(start); got > 2*time.Second {
 			l.Errorf("took %v", got)
 		}
@@ -140,21 +130,6 @@ var leaseRows = []row{
 		l.wantFree(0)
 	}},
 	{"R2_HoldersOfAStoreThatForgetsLoseInTime", forgotten},
-	{"P2_DeadStoreLosesTheLeaseByTheLocalDeadline", func(l *lab) {
-		a, m := l.client(leasehold.WithTTL(life))
-		lease := l.lock(a)
-		m.die()
-		l.ended(lease, life+500*time.Millisecond)
-		if late := time.Since(lease.Deadline()); late > slack {
-			l.Errorf("noticed %v after the deadline", late)
-		}
-		b, _ := l.client()
-		next := l.lock(b)
-		if lease.Context().Err() == nil {
-			l.Error("two holders")
-		}
-		l.release(next)
-	}},
 }
 
 // releaseRaces is L9.

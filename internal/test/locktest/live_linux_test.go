@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +12,11 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/filedriver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
+	"github.com/leasehold-go/leasehold/driver/postgresdriver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
@@ -31,7 +36,9 @@ var lives = []struct {
 	name  string
 	start func(t *testing.T) realStore
 }{
-	{"go-redis", func(t *testing.T) realStore { return onServer(t, onGoRedis) }},
+	{"go-redis", func(t *testing.T) realStore {
+		return onServer(t, func(url string) (driver.Driver, error) { return redisdriver.Open(url) })
+	}},
 	{"rueidis", func(t *testing.T) realStore { return onServer(t, onRueidis) }},
 	{"PostgreSQL", liveOnPostgres},
 	{"directory", liveOnDirectory},
@@ -105,26 +112,44 @@ func TestLive_L5_StoreThatHangsLosesByTheLocalDeadline(t *testing.T) {
 	})
 }
 
-func onServer(t *testing.T, open func(testing.TB, string) driver.Driver) realStore {
+func onRueidis(url string) (driver.Driver, error) { return rueidisdriver.Open(url) }
+
+// opens returns a store whose drivers are opened by a function.
+func opens(open func() (driver.Driver, error)) Store {
+	return Store{Open: func(tb testing.TB) driver.Driver {
+		tb.Helper()
+		d, err := open()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return d
+	}}
+}
+
+func onServer(t *testing.T, open func(url string) (driver.Driver, error)) realStore {
 	server := redistest.Start(t)
-	return realStore{
-		Store: Store{
-			Open: func(tb testing.TB) driver.Driver { return open(tb, server.Addr()) },
-			Ends: func(tb testing.TB) { endsByItself(tb, server) },
-		},
-		hang: server.Stop,
-		goOn: server.Cont,
+	s := opens(func() (driver.Driver, error) { return open(server.URL()) })
+	s.Ends = func(tb testing.TB) { endsByItself(tb, server) }
+	return realStore{s, server.Stop, server.Cont}
+}
+
+// endsByItself checks that no lock is left, and that the fencing counters and records expire: an
+// hour after the last time that they store.
+func endsByItself(tb testing.TB, server *redistest.Server) {
+	tb.Helper()
+	const gone time.Duration = -2 // since it was listed
+	for _, key := range server.Keys(tb) {
+		ttl := server.Client().PTTL(context.Background(), key).Val()
+		if ttl != gone && (!strings.Contains(key, "\x1f") || ttl <= 0 || ttl > time.Hour+2*time.Minute) {
+			tb.Errorf("left: %q, time to live %v", key, ttl)
+		}
 	}
 }
 
 func liveOnPostgres(t *testing.T) realStore {
 	server := postgrestest.Start(t)
-	url := server.URL() + "&create=true"
-	return realStore{
-		Store: Store{Open: func(tb testing.TB) driver.Driver { return onPostgres(tb, url) }},
-		hang:  func() { server.Stop(t) },
-		goOn:  func() { server.Cont(t) },
-	}
+	s := opens(func() (driver.Driver, error) { return postgresdriver.Open(server.URL() + "&create=true") })
+	return realStore{s, func() { server.Stop(t) }, func() { server.Cont(t) }}
 }
 
 // liveOnDirectory returns a directory that hangs while the locks of all its shards are held, as
@@ -132,44 +157,36 @@ func liveOnPostgres(t *testing.T) realStore {
 func liveOnDirectory(t *testing.T) realStore {
 	dir := t.TempDir()
 	var locks []*flock.Flock
-	return realStore{
-		Store: Store{Open: func(tb testing.TB) driver.Driver { return onDirectory(tb, dir) }},
-		hang: func() {
-			paths, err := filepath.Glob(filepath.Join(dir, "locks", "[0-9a-f][0-9a-f]"))
-			if err != nil || len(paths) == 0 {
-				t.Fatalf("%d locks, %v", len(paths), err)
-			}
-			for _, path := range paths {
-				lock := flock.New(path)
-				if err := lock.Lock(); err != nil {
-					t.Fatal(err)
-				}
-				locks = append(locks, lock)
-			}
-		},
-		goOn: func() {
-			for _, lock := range locks {
-				if err := lock.Unlock(); err != nil {
-					t.Error(err)
-				}
-			}
-		},
+	must := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
 	}
+	hang := func() {
+		paths, err := filepath.Glob(filepath.Join(dir, "locks", "[0-9a-f][0-9a-f]"))
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("%d locks, %v", len(paths), err)
+		}
+		for _, path := range paths {
+			locks = append(locks, flock.New(path))
+			must(locks[len(locks)-1].Lock())
+		}
+	}
+	goOn := func() {
+		for _, lock := range locks {
+			must(lock.Unlock())
+		}
+	}
+	return realStore{opens(func() (driver.Driver, error) { return filedriver.Open(dir) }), hang, goOn}
 }
 
 func liveOnService(t *testing.T) realStore {
-	l := onServer(t, onRueidis)
+	s := onServer(t, onRueidis)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	serve(t, l.Open(t), listener)
-	l.Open = func(tb testing.TB) driver.Driver {
-		d, err := httpdriver.Open("http://" + listener.Addr().String())
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return d
-	}
-	return l
+	serve(t, s.Open(t), listener)
+	s.Open = opens(func() (driver.Driver, error) { return httpdriver.Open("http://" + listener.Addr().String()) }).Open
+	return s
 }

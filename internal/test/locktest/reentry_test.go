@@ -68,8 +68,7 @@ func (l *lab) unwind(stranger *leasehold.Client, leases []*leasehold.Lease) {
 		if lease.Token() != leases[0].Token() {
 			l.Errorf("token %d at depth %d, want %d", lease.Token(), i+1, leases[0].Token())
 		}
-		_, err := stranger.Mutex(l.key).TryLock(context.Background())
-		l.wantErr(err, leasehold.ErrHeld)
+		l.refused(mutex, stranger, leasehold.ErrHeld)
 		l.release(lease)
 	}
 	next := l.lock(stranger)

@@ -105,19 +105,16 @@ var refusalRows = []row{
 		a, _ := l.client()
 		b, _ := l.client(leasehold.WithMaxWait(life))
 		in := l.enter(places(3, 3), a)
-		got := make(chan outcome, 1)
-		l.await(context.Background(), places(2, 3), a, "waiter", got)
+		got := l.queue(context.Background(), places(2, 3), a, "waiter")
 		before := l.picture(b)
 		for _, r := range refusals {
 			l.wantErr(r.ask(context.Background(), b, l.key), r.want)
 			l.same(b, before, r.name)
 		}
-		l.refused(places(1, 4), b, leasehold.ErrMismatch)
-		l.refused(reader, b, leasehold.ErrMismatch)
 		l.wantErr(in.Downgrade(context.Background()), leasehold.ErrMismatch) // a place is shared already
-		l.same(b, before, "limits that differ, and a downgrade")
+		l.same(b, before, "a downgrade")
 		l.release(in)
-		l.release(l.receive(got, slack).lease)
+		l.release(l.entered(got, slack))
 	}},
 	{"Refusals_OfDowngrades", func(l *lab) {
 		c, _ := l.client()

@@ -37,15 +37,13 @@ var roomRows = func() []row {
 				}
 			}
 			// A waiter gets the lock when the holder leaves.
-			got := make(chan outcome, 1)
-			l.await(context.Background(), mutex, b, "mutex", got)
+			got := l.queue(context.Background(), mutex, b, "mutex")
 			l.release(lease)
-			o := l.receive(got, slack)
-			l.must(o.err)
-			if o.lease.Token() <= lease.Token() {
-				l.Errorf("token %d after %d", o.lease.Token(), lease.Token())
+			next := l.entered(got, slack)
+			if next.Token() <= lease.Token() {
+				l.Errorf("token %d after %d", next.Token(), lease.Token())
 			}
-			l.release(o.lease)
+			l.release(next)
 			l.wantFree(0)
 		}})
 	}

@@ -18,8 +18,7 @@ import (
 // has.
 func TestScripts(t *testing.T) {
 	skip.Racing(t, "one goroutine runs the interpreter, and TestMemory has the same cases")
-	t.Parallel()
-	Run(t, Config{Start: func(testing.TB) Store { return scripts(teststore.NewRedis(time.Now)) }})
+	run(t, func(testing.TB) Store { return scripts(teststore.NewRedis(time.Now)) }, all)
 }
 
 func scripts(store *teststore.Redis) Store {
@@ -52,8 +51,7 @@ func TestScripts_W3_ListeningStartsAgainAfterACut(t *testing.T) {
 		b, _ := l.client()
 		wait := func(then func()) time.Duration {
 			first := l.lock(a)
-			got := make(chan outcome, 1)
-			l.await(context.Background(), mutex, b, "b", got)
+			got := l.queue(context.Background(), mutex, b, "b")
 			l.listening(a, 1)
 			then()
 			start := time.Now()
@@ -112,8 +110,7 @@ func TestScripts_R1_ScriptFlushIsNotNoticed(t *testing.T) {
 		for i := range 50 {
 			others = append(others, l.on(fmt.Sprint(i)).lock(a))
 		}
-		got := make(chan outcome, 1)
-		l.await(context.Background(), mutex, b, "b", got)
+		got := l.queue(context.Background(), mutex, b, "b")
 		for range 30 {
 			server.FlushScripts()
 			time.Sleep(100 * time.Millisecond)
@@ -126,9 +123,7 @@ func TestScripts_R1_ScriptFlushIsNotNoticed(t *testing.T) {
 			l.release(lease)
 		}
 		l.release(first)
-		o := l.receive(got, slack)
-		l.must(o.err)
-		l.release(o.lease)
+		l.release(l.entered(got, slack))
 	})
 }
 
@@ -153,16 +148,12 @@ func TestScripts_LocalHandoverStaysWhileNobodyElseWaits(t *testing.T) {
 		id, token := held.ID(), held.Token()
 		l.release(held)
 		for range callers {
-			o := l.receive(got, slack)
-			l.must(o.err)
-			if o.lease.ID() != id {
-				l.Errorf("the lease %s became %s", id, o.lease.ID())
+			next := l.entered(got, slack)
+			if next.ID() != id || next.Token() <= token {
+				l.Errorf("the lease %s with token %d became %s with token %d", id, token, next.ID(), next.Token())
 			}
-			if o.lease.Token() <= token {
-				l.Errorf("token %d after %d", o.lease.Token(), token)
-			}
-			token = o.lease.Token()
-			l.release(o.lease)
+			token = next.Token()
+			l.release(next)
 		}
 		l.wantFree(5 * time.Second)
 		last := l.lock(other)

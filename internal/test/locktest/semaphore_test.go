@@ -2,7 +2,6 @@ package locktest_test
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -15,10 +14,7 @@ var semaphoreRows = []row{
 		b, _ := l.client()
 		dead := l.enter(places(2, 3), a)
 		live := l.enter(places(1, 3), b)
-		got := make(chan outcome, 3)
-		for i := range cap(got) {
-			l.await(context.Background(), places(1, 3), b, fmt.Sprint(i), got)
-		}
+		got := l.queue(context.Background(), places(1, 3), b, "0", "1", "2")
 		m.die()
 		var in []*leasehold.Lease
 		for range 2 {
@@ -29,16 +25,14 @@ var semaphoreRows = []row{
 		l.wantErr(dead.Release(), leasehold.ErrLost)
 		l.wantPlaces(b, 3, 1)
 		l.release(live)
-		o := l.receive(got, slack)
-		l.releaseAll(append(in, o.lease))
+		l.releaseAll(append(in, l.entered(got, slack)))
 		l.wantFree(0)
 	}},
 	{"K9_DisagreementOnTheLimitIsAnErrorAndEvictsNobody", func(l *lab) {
 		a, _ := l.client()
 		b, _ := l.client()
 		in := []*leasehold.Lease{l.enter(places(2, 3), a), l.enter(places(1, 3), a)}
-		got := make(chan outcome, 1)
-		l.await(context.Background(), places(1, 3), a, "waiter", got)
+		got := l.queue(context.Background(), places(1, 3), a, "waiter")
 		before := l.picture(a)
 		for _, u := range []use{places(1, 2), places(1, 4), places(4, 4), places(1, 1), reader} {
 			l.refused(u, b, leasehold.ErrMismatch)
@@ -52,10 +46,9 @@ var semaphoreRows = []row{
 			}
 		}
 		l.releaseAll(in)
-		o := l.receive(got, slack)
-		l.must(o.err)
+		next := l.entered(got, slack)
 		l.refused(places(1, 4), b, leasehold.ErrMismatch)
-		l.release(o.lease)
+		l.release(next)
 		l.release(l.enter(places(4, 4), b)) // a free semaphore accepts any limit
 	}},
 	{"K10_ResizeToFewerTakesNothingAway", func(l *lab) {
@@ -66,8 +59,7 @@ var semaphoreRows = []row{
 			held = append(held, l.enter(places(1, 5), a))
 		}
 		l.must(b.Semaphore(l.key, 5).Resize(context.Background(), 2))
-		got := make(chan outcome, 1)
-		l.await(context.Background(), places(1, 2), b, "waiter", got)
+		got := l.queue(context.Background(), places(1, 2), b, "waiter")
 		time.Sleep(kept) // all are renewed
 		for i, lease := range held {
 			if lease.State() != leasehold.Held {
@@ -83,10 +75,9 @@ var semaphoreRows = []row{
 			l.refused(places(1, 5), b, leasehold.ErrMismatch)
 			l.release(lease)
 		}
-		o := l.receive(got, slack)
-		l.must(o.err)
+		next := l.entered(got, slack)
 		l.wantPlaces(b, 2, 0)
-		l.release(held[4], o.lease)
+		l.release(held[4], next)
 		l.wantFree(0)
 	}},
 	{"K10_WaiterForMoreThanThereIsNowIsTold", func(l *lab) {

@@ -32,17 +32,15 @@ var severalRows = []row{
 	{"K11_AllOrNothing", func(l *lab) {
 		a, _ := l.client()
 		b, _ := l.client()
-		taken, err := b.Mutex(l.key + "/b").Lock(context.Background())
-		l.must(err)
-		_, err = l.mixture(a).TryLock(context.Background())
+		taken := l.on("b").lock(b)
+		_, err := l.mixture(a).TryLock(context.Background())
 		l.wantErr(err, leasehold.ErrHeld)
 		l.allFree("a", "c")
 		l.release(taken)
 		whole, err := l.mixture(a).TryLock(context.Background())
 		l.must(err)
-		for _, p := range whole.Parts() {
-			_, err := b.Mutex(p.Key()).TryLock(context.Background())
-			l.wantErr(err, leasehold.ErrHeld)
+		for _, name := range []string{"a", "b", "c"} {
+			l.on(name).refused(mutex, b, leasehold.ErrHeld)
 		}
 		l.release(whole)
 		l.allFree("a", "b", "c")
@@ -50,8 +48,7 @@ var severalRows = []row{
 	{"K12_CancelledHalfWayLeavesNothing", func(l *lab) {
 		a, _ := l.client()
 		b, _ := l.client()
-		taken, err := b.Mutex(l.key + "/b").Lock(context.Background())
-		l.must(err)
+		taken := l.on("b").lock(b)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		got := make(chan error, 1)
@@ -59,12 +56,8 @@ var severalRows = []row{
 			_, err := l.mixture(a).Lock(ctx)
 			got <- err
 		}()
-		eventually(l.TB, patience, func() bool {
-			snap, err := b.Inspect(context.Background(), l.key+"/b")
-			return err == nil && len(snap.Waiters) == 1
-		}, func() string { return "it does not wait for the second lock" })
-		_, err = b.Mutex(l.key + "/a").TryLock(context.Background())
-		l.wantErr(err, leasehold.ErrHeld)
+		l.on("b").wantQueue(b, 1)
+		l.on("a").refused(mutex, b, leasehold.ErrHeld)
 		cancel()
 		select {
 		case err := <-got:

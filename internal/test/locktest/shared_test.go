@@ -19,8 +19,7 @@ var sharedRows = slices.Concat(
 			b, _ := l.client(leasehold.WithTTL(kept))
 			c, _ := l.client()
 			dead, live := l.enter(reader, a), l.enter(reader, b)
-			got := make(chan outcome, 1)
-			l.await(context.Background(), writer, c, "writer", got)
+			got := l.queue(context.Background(), writer, c, "writer")
 			m.die()
 			l.release(live)
 			o := l.receive(got, kept+slack)
@@ -111,8 +110,7 @@ func (l *lab) readers(first, second time.Duration) {
 	}
 	short, long := leases[min(first, second)], leases[max(first, second)]
 	b, _ := l.client()
-	got := make(chan outcome, 1)
-	l.await(context.Background(), writer, b, "writer", got)
+	got := l.queue(context.Background(), writer, b, "writer")
 	l.ended(short, life+slack)
 	l.wantErr(short.Release(), leasehold.ErrLost)
 	if long.State() != leasehold.Held || long.Remaining() < 50*time.Second {
@@ -124,9 +122,7 @@ func (l *lab) readers(first, second time.Duration) {
 	default:
 	}
 	l.release(long)
-	o := l.receive(got, slack)
-	l.must(o.err)
-	l.release(o.lease)
+	l.release(l.entered(got, slack))
 }
 
 // downgradeRows are K7: with two readers, a writer and another reader in the

@@ -19,14 +19,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// Config describes a kind of store to [Run].
-type Config struct {
-	// Start makes a store, for one case, and stops it at the end of the test.
-	Start func(tb testing.TB) Store
-	// Only reports whether the store can play a case; nil if it can play all.
-	Only func(name string) bool
-}
-
 // Store is the store of one case.
 type Store struct {
 	// Open returns another driver of the store, as another process would have one.
@@ -45,16 +37,19 @@ type row struct {
 	run  func(l *lab)
 }
 
-// Run plays every case in virtual time, each in a bubble and on a store of its own.
-func Run(t *testing.T, c Config) {
+// all selects every case.
+func all(string) bool { return true }
+
+// run plays the selected cases in virtual time, each in a bubble and on a store of its own.
+func run(t *testing.T, start func(testing.TB) Store, selected func(name string) bool) {
 	t.Helper()
+	t.Parallel()
 	for _, r := range rows() {
-		if c.Only != nil && !c.Only(r.name) {
-			continue
+		if selected(r.name) {
+			t.Run(r.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { play(t, start(t), r) })
+			})
 		}
-		t.Run(r.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { play(t, c.Start(t), r) })
-		})
 	}
 }
 
@@ -222,6 +217,16 @@ func (l *lab) await(ctx context.Context, u use, c *leasehold.Client, name string
 	}
 }
 
+// queue starts waiters one after the other, and returns where their outcomes arrive.
+func (l *lab) queue(ctx context.Context, u use, c *leasehold.Client, names ...string) chan outcome {
+	l.Helper()
+	got := make(chan outcome, len(names))
+	for _, name := range names {
+		l.await(ctx, u, c, name, got)
+	}
+	return got
+}
+
 // queued returns how many wait.
 func (l *lab) queued(c *leasehold.Client) int {
 	l.Helper()
@@ -274,6 +279,14 @@ func (l *lab) receive(from <-chan outcome, within time.Duration) outcome {
 		l.Fatalf("no call got the lock in %v", within)
 		return outcome{}
 	}
+}
+
+// entered returns the lease of the next outcome, which must be a grant.
+func (l *lab) entered(from <-chan outcome, within time.Duration) *leasehold.Lease {
+	l.Helper()
+	o := l.receive(from, within)
+	l.must(o.err)
+	return o.lease
 }
 
 // inOrder expects the named outcomes, as many at a time as can hold the lock together. Each batch

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Bounds of waiting from the documentation of the package, and the time that a short step may
@@ -103,16 +104,12 @@ func (l *lab) parted(k kind, ask use, within time.Duration, leave func(cancel fu
 	b, m := l.client()
 	c, _ := l.client()
 	first := l.enter(k.block, a)
-	asker, rival := make(chan outcome, 1), make(chan outcome, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	l.await(ctx, ask, b, "asker", asker)
-	l.await(context.Background(), k.rival, c, "rival", rival)
+	asker, rival := l.queue(ctx, ask, b, "asker"), l.queue(context.Background(), k.rival, c, "rival")
 	l.listening(a, 2)
 	leave(cancel, m)
-	o := l.receive(rival, within)
-	l.must(o.err)
-	l.release(o.lease)
+	l.release(l.entered(rival, within))
 	cancel()
 	if o := l.receive(asker, time.Second); o.err == nil {
 		l.Errorf("the asker got the lock together with the blocker")
@@ -127,16 +124,11 @@ func deaf(l *lab, k kind) {
 	b, m := l.client()
 	m.deaf.Store(true)
 	first := l.enter(k.block, a)
-	got := make(chan outcome, 2)
-	for i := range cap(got) {
-		l.await(context.Background(), k.ask, b, fmt.Sprint(i), got)
-	}
+	got := l.queue(context.Background(), k.ask, b, "0", "1")
 	l.listening(a, cap(got))
 	l.release(first)
 	for range cap(got) {
-		o := l.receive(got, heartbeat+slack)
-		l.must(o.err)
-		l.release(o.lease)
+		l.release(l.entered(got, heartbeat+slack))
 	}
 	l.wantFree(0)
 }
@@ -146,15 +138,11 @@ func outlives(l *lab) {
 	a, _ := l.client()
 	b, _ := l.client()
 	c, _ := l.client()
-	const n = 6
-	var names []string
+	names := []string{"0", "1", "2", "3", "4", "5"}
 	firsts := make(map[string]*leasehold.Lease)
 	queues := make(map[string]chan outcome)
-	for i := range n {
-		names = append(names, fmt.Sprint(i))
-	}
 	for _, k := range kinds {
-		queues[k.name], firsts[k.name] = make(chan outcome, n), l.on(k.name).enter(k.block, a)
+		queues[k.name], firsts[k.name] = make(chan outcome, len(names)), l.on(k.name).enter(k.block, a)
 		for i, name := range names {
 			l.on(k.name).await(context.Background(), k.ask, []*leasehold.Client{b, c}[i%2], name, queues[k.name])
 		}
@@ -175,8 +163,7 @@ func overtaking(l *lab, k kind) {
 	const rounds, tries = 10, 30
 	for i := range rounds {
 		first := l.enter(k.block, a)
-		got := make(chan outcome, 1)
-		l.await(context.Background(), k.ask, b, "waiter", got)
+		got := l.queue(context.Background(), k.ask, b, "waiter")
 		tried := make(chan error, tries)
 		go func() {
 			for range cap(tried) {
@@ -189,12 +176,11 @@ func overtaking(l *lab, k kind) {
 		}()
 		time.Sleep(time.Duration(i) * lag / 2)
 		l.release(first)
-		o := l.receive(got, time.Second)
-		l.must(o.err)
+		next := l.entered(got, time.Second)
 		for range cap(tried) {
 			l.wantErr(<-tried, leasehold.ErrHeld)
 		}
-		l.release(o.lease)
+		l.release(next)
 	}
 }
 
@@ -243,15 +229,12 @@ func sameMoment(l *lab, k kind) {
 		}()
 	}
 	l.wantQueue(b, cap(got))
-	snap, err := a.Inspect(context.Background(), l.key)
-	l.must(err)
+	snap := l.picture(a)
 	l.release(first)
 	var in []*leasehold.Lease
 	for range cap(got) {
-		o := l.receive(got, 2*time.Second)
-		l.must(o.err)
-		in = append(in, o.lease)
-		l.release(o.lease)
+		in = append(in, l.entered(got, 2*time.Second))
+		l.release(in[len(in)-1])
 	}
 	slices.SortFunc(in, func(a, b *leasehold.Lease) int { return cmp.Compare(a.Token(), b.Token()) })
 	for i, w := range snap.Waiters {
@@ -264,24 +247,12 @@ func sameMoment(l *lab, k kind) {
 // listening waits until n waiters receive hints.
 func (l *lab) listening(c *leasehold.Client, n int) {
 	l.Helper()
-	eventually(l.TB, patience, func() bool { return Listening(c, l.key) == n },
-		func() string { return "not all are queued and listen" })
-}
-
-// Listening counts the waiters that receive hints: their tickets live for longer than the tickets
-// of waiters that poll.
-func Listening(c *leasehold.Client, key string) int {
-	snap, err := c.Inspect(context.Background(), key)
-	if err != nil {
-		return 0
-	}
-	n := 0
-	for _, w := range snap.Waiters {
-		if w.Remaining > heartbeat {
-			n++
-		}
-	}
-	return n
+	eventually(l.TB, patience, func() bool {
+		snap, err := c.Inspect(context.Background(), l.key)
+		// The tickets of waiters that poll live for no longer.
+		listen := slices.DeleteFunc(snap.Waiters, func(w driver.Waiter) bool { return w.Remaining <= heartbeat })
+		return err == nil && len(listen) == n
+	}, func() string { return "not all are queued and listen" })
 }
 
 // oneStrategy is W12: goroutines that share a strategy ask at the same intervals as a single
@@ -322,12 +293,9 @@ func deadHolder(l *lab, k kind) {
 	a, m := l.client(leasehold.WithTTL(kept)) // until all wait
 	b, _ := l.client()
 	dead := l.enter(k.block, a)
-	got := make(chan outcome, 5)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for i := range cap(got) {
-		l.await(ctx, k.ask, b, fmt.Sprint(i), got)
-	}
+	got := l.queue(ctx, k.ask, b, "0", "1", "2", "3", "4")
 	m.die()
 	var in []outcome
 	for range min(k.together, cap(got)) {
@@ -377,18 +345,16 @@ func (l *lab) deadWaiters(k kind, n int) {
 	}
 	l.listening(a, n)
 	m.die()
-	got := make(chan outcome, 1)
-	l.await(context.Background(), k.rival, b, "live", got)
+	got := l.queue(context.Background(), k.rival, b, "live")
 	before := live.asked.Load()
 	start := time.Now()
 	l.release(first)
 	// One window until the grant lapses, one until the first live one asks.
-	o := l.receive(got, 2*window+2*slack)
-	l.must(o.err)
+	next := l.entered(got, 2*window+2*slack)
 	if asked := live.asked.Load() - before; asked > 12 {
-		l.Errorf("one waiter asked %d times in %v: a hot loop", asked, o.at.Sub(start))
+		l.Errorf("one waiter asked %d times in %v: a hot loop", asked, time.Since(start))
 	}
-	l.release(o.lease)
+	l.release(next)
 	cancel()
 	for range n {
 		if o := <-none; o.err == nil {

@@ -5,39 +5,46 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
 )
 
-// Sighting is a lease that its holder saw alive at a moment.
-type Sighting struct {
-	Key       string // without spaces
-	Owner     string // unique to a holder, without spaces
-	Exclusive bool
-	// Weight is the part of Limit that a sharer takes; a limit of 0 means unlimited.
-	Weight, Limit int
-	Token         int64
-	At            int64 // ns of one clock for all holders
+// sighting is what a lease gives its holder.
+type sighting struct {
+	key       string
+	exclusive bool
+	// weight is the part of limit that a sharer takes; a limit of 0 means unlimited.
+	weight, limit int
+	token         int64
 }
 
-// Witness collects the sightings of holders and compares them with the promises of the kinds of
+// by returns the sighting of a lease.
+func (s sighting) by(lease *leasehold.Lease) sighting {
+	s.token = lease.Token()
+	return s
+}
+
+// witness collects the sightings of holders and compares them with the promises of the kinds of
 // locks. It is safe for concurrent use.
-type Witness struct {
+type witness struct {
+	start time.Time
+
 	mu      sync.Mutex
 	beliefs map[party]*belief
 }
 
 // party is a holder in one role. All holds of a re-entrant owner are one party.
 type party struct {
-	key, owner string
-	exclusive  bool
-	token      int64
+	owner string
+	sighting
 }
 
 // belief is the time through which a party certainly held the lock: from its first sighting to
-// its last.
+// its last, since the start.
 type belief struct {
 	party
-	weight, limit int
-	first, last   int64
+	first, last time.Duration
 }
 
 func (b *belief) String() string {
@@ -45,54 +52,42 @@ func (b *belief) String() string {
 	if b.exclusive {
 		side = "is alone"
 	}
-	return fmt.Sprintf("%s %s with token %d from %d to %d", b.owner, side, b.token, b.first, b.last)
+	return fmt.Sprintf("%s %s with token %d from %v to %v", b.owner, side, b.token, b.first, b.last)
 }
 
-// See records a sighting.
-func (w *Witness) See(s Sighting) {
+// see records that the holder of a lease saw it alive.
+func (w *witness) see(owner string, s sighting, now time.Time) {
+	at := now.Sub(w.start)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := party{s.Key, s.Owner, s.Exclusive, s.Token}
+	p := party{owner, s}
 	b := w.beliefs[p]
 	if b == nil {
 		if w.beliefs == nil {
 			w.beliefs = make(map[party]*belief)
 		}
-		b = &belief{party: p, weight: s.Weight, limit: s.Limit, first: s.At, last: s.At}
+		b = &belief{p, at, at}
 		w.beliefs[p] = b
 	}
-	b.first, b.last = min(b.first, s.At), max(b.last, s.At)
-}
-
-// Grants returns how many parties were seen, by key.
-func (w *Witness) Grants() map[string]int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n := make(map[string]int)
-	for p := range w.beliefs {
-		n[p.key]++
-	}
-	return n
+	b.first, b.last = min(b.first, at), max(b.last, at)
 }
 
 // granted returns how many parties were seen.
-func (w *Witness) granted() (sum int) {
-	for _, n := range w.Grants() {
-		sum += n
-	}
-	return sum
+func (w *witness) granted() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.beliefs)
 }
 
-// Judge returns the violations of the promises: two holders at a time that exclude each other;
+// judge returns the violations of the promises: two holders at a time that exclude each other;
 // more places than there are; tokens that do not rise.
-func (w *Witness) Judge() []string {
+func (w *witness) judge() (wrong []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	byKey := make(map[string][]*belief)
 	for _, b := range w.beliefs {
 		byKey[b.key] = append(byKey[b.key], b)
 	}
-	var wrong []string
 	for key, all := range byKey {
 		slices.SortFunc(all, func(a, b *belief) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.token, b.token)) })
 		for _, what := range slices.Concat(overlaps(all), falls(all)) {

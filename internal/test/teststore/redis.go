@@ -152,29 +152,6 @@ func (r *Redis) live() microscope.Keys {
 	return live
 }
 
-// SetNX sets a string for a time, like a program that does not use the scripts, and
-// reports false if there is a key of that name.
-func (r *Redis) SetNX(name, text string, ttl time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, taken := r.live()[name]; taken {
-		return false
-	}
-	v := microscope.Text(text)
-	v.At = r.now().Add(ttl).UnixMilli()
-	r.keys[name] = v
-	return true
-}
-
-// Delete removes a key, and reports false if there is no key of that name.
-func (r *Redis) Delete(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, ok := r.live()[name]
-	delete(r.keys, name)
-	return ok
-}
-
 // One interpreter serves all keyspaces, because it has compiled the scripts.
 var (
 	interpreter = microscope.New(0)
