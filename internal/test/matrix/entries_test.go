@@ -89,15 +89,39 @@ func (c *cast) away(err error) bool {
 	return c.d.fate == restarts && (errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrUnavailable))
 }
 
-// mine makes the first client hold the lock.
-func mine(c *cast) error {
-	l, err := c.a.Mutex(key).TryLock(context.Background())
-	if err == nil {
-		c.enters(l, false)
-		c.outer = l
-	}
-	return err
+// locking returns a call that takes a lock in a play.
+type locking func(*cast) func(context.Context) (*leasehold.Lease, error)
+
+func tryMutex(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Mutex(key).TryLock }
+
+func tryPlace(c *cast) func(context.Context) (*leasehold.Lease, error) {
+	return c.a.Semaphore(key, 2).TryLock
 }
+
+// holds takes the lock before the call of the entry.
+func (lock locking) holds(shared bool) func(*cast) error {
+	return func(c *cast) (err error) {
+		if c.outer, err = lock(c)(context.Background()); err == nil {
+			c.enters(c.outer, shared)
+		}
+		return err
+	}
+}
+
+// left leaves a lease in the store that its holder no longer renews; only its id is kept.
+func (lock locking) left(shared bool) func(*cast) error {
+	return func(c *cast) error {
+		if err := lock.holds(shared)(c); err != nil {
+			return err
+		}
+		c.leaves(c.outer)
+		c.last = 0 // the token comes again
+		return c.outer.Detach(context.Background())
+	}
+}
+
+// mine makes the first client hold the lock.
+var mine = locking(tryMutex).holds(false)
 
 // passedOn makes the first client hold the lock for a while, and then pass it on in its process.
 func passedOn(c *cast) error {
@@ -148,16 +172,6 @@ func two(c *cast) error {
 	return err
 }
 
-// left leaves a lease in the store that its holder no longer renews; only its id is kept.
-func left(c *cast) error {
-	if err := mine(c); err != nil {
-		return err
-	}
-	c.leaves(c.outer)
-	c.last = 0 // the token comes again
-	return c.outer.Detach(context.Background())
-}
-
 // working checks the context of a function that is called with a lock held.
 func (c *cast) working(ctx context.Context) error {
 	leases := []*leasehold.Lease{}
@@ -188,11 +202,9 @@ func (c *cast) follows(ctx context.Context, l *leasehold.Lease) {
 	}
 }
 
-const noQuorum = "a quorum keeps no places and no queue: refused with ErrUnsupported"
+var notOnQuorum = map[string]string{"quorum": "it keeps no places and no queue: refused with ErrUnsupported"}
 
-var notOnQuorum = map[string]string{"quorum": noQuorum}
-
-func single(shared bool, of, situation string, prepare func(*cast) error, lock func(*cast) func(context.Context) (*leasehold.Lease, error)) *entry {
+func single(shared bool, of, situation string, prepare func(*cast) error, lock locking) *entry {
 	return &entry{of: []string{of}, situation: situation, prepare: prepare, waits: prepare != nil, call: func(ctx context.Context, c *cast) error {
 		return c.granted(shared)(lock(c)(ctx))
 	}}
@@ -228,7 +240,6 @@ func isOnQuorum(e *entry) bool {
 
 // locks are the entries that take one lock.
 func locks() []*entry {
-	type locking = func(*cast) func(context.Context) (*leasehold.Lease, error)
 	soon := held(false, 700*time.Millisecond)
 	mutex := func(opts ...leasehold.Option) locking {
 		return func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Mutex(key, opts...).Lock }
@@ -250,7 +261,7 @@ func locks() []*entry {
 		single(false, "Mutex.Lock", "WithMaxRenewAttempts", nil, mutex(leasehold.WithMaxRenewAttempts(2))).tiresSoon().notOnPostgres(),
 		single(false, "Mutex.Lock", "WithoutRenewal", soon, mutex(leasehold.WithoutRenewal())).isShort().notOnPostgres(),
 		single(false, "Mutex.Lock", "WithMaxHold", soon, mutex(leasehold.WithMaxHold(time.Second))).isShort().notOnPostgres(),
-		single(false, "Mutex.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Mutex(key).TryLock }),
+		single(false, "Mutex.TryLock", "", nil, tryMutex),
 		single(false, "RWMutex.Lock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).Lock }),
 		single(false, "RWMutex.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).TryLock }),
 	}
@@ -273,7 +284,7 @@ func locks() []*entry {
 		}),
 		single(true, "Semaphore.Lock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).Lock }),
 		single(true, "Semaphore.Lock", "handed over", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).Lock }),
-		single(true, "Semaphore.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).TryLock }),
+		single(true, "Semaphore.TryLock", "", nil, tryPlace),
 		single(true, "Semaphore.LockN", "", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
 			return func(ctx context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).LockN(ctx, 2) }
 		}),
@@ -457,34 +468,21 @@ func others() []*entry {
 			}
 			return err
 		}},
-		{of: []string{"Mutex.Adopt"}, stays: true, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Mutex.Adopt"}, stays: true, prepare: locking(tryMutex).left(false), keeps: true, call: func(ctx context.Context, c *cast) error {
 			return c.granted(false)(c.a.Mutex(key).Adopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"RWMutex.Adopt"}, stays: true, prepare: left, keeps: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"RWMutex.Adopt"}, stays: true, prepare: locking(tryMutex).left(false), keeps: true, call: func(ctx context.Context, c *cast) error {
 			return c.granted(false)(c.a.RWMutex(key).Adopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"RWMutex.RAdopt"}, stays: true, keeps: true, prepare: func(c *cast) (err error) {
-			if c.outer, err = c.a.RWMutex(key).TryRLock(bg); err == nil {
-				err = c.outer.Detach(bg)
-			}
-			return err
-		}, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"RWMutex.RAdopt"}, stays: true, keeps: true, prepare: locking(func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return c.a.RWMutex(key).TryRLock
+		}).left(true), call: func(ctx context.Context, c *cast) error {
 			return c.granted(true)(c.a.RWMutex(key).RAdopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"Semaphore.Adopt"}, stays: true, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
-			if c.outer, err = c.a.Semaphore(key, 2).TryLock(bg); err == nil {
-				err = c.outer.Detach(bg)
-			}
-			return err
-		}, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Semaphore.Adopt"}, stays: true, notOn: notOnQuorum, keeps: true, prepare: locking(tryPlace).left(true), call: func(ctx context.Context, c *cast) error {
 			return c.granted(true)(c.a.Semaphore(key, 2).Adopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"Semaphore.Resize"}, notOn: notOnQuorum, keeps: true, prepare: func(c *cast) (err error) {
-			if c.outer, err = c.a.Semaphore(key, 2).TryLock(bg); err == nil {
-				c.enters(c.outer, true)
-			}
-			return err
-		}, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Semaphore.Resize"}, notOn: notOnQuorum, keeps: true, prepare: locking(tryPlace).holds(true), call: func(ctx context.Context, c *cast) error {
 			err := c.a.Semaphore(key, 2).Resize(ctx, 3)
 			if snap := c.look(key); err == nil && !c.lying() && c.outer.Context().Err() == nil && snap.Limit != 3 {
 				c.wrong("resized, and in the store %+v", snap)
@@ -565,14 +563,9 @@ func others() []*entry {
 			}
 			return nil
 		}},
-		{of: []string{"Client.Break"}, keeps: true, prepare: func(c *cast) error {
-			l, err := c.b.Mutex(key).TryLock(bg)
-			if err == nil {
-				c.enters(l, false)
-				c.outer = l
-			}
-			return err
-		}, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Client.Break"}, keeps: true, prepare: locking(func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+			return c.b.Mutex(key).TryLock
+		}).holds(false), call: func(ctx context.Context, c *cast) error {
 			// From the request on the lease may end.
 			c.leaves(c.outer)
 			err := c.a.Break(ctx, key, c.outer.ID(), "by hand")

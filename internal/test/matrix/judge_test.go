@@ -286,16 +286,20 @@ func (c *cast) disturbed() bool {
 	return c.met > 0
 }
 
+// connect opens both clients.
+func (c *cast) connect(opts ...leasehold.Option) (err error) {
+	if c.a, err = leasehold.New(c.drivers[0], append(opts, leasehold.WithName("A"))...); err == nil {
+		c.b, err = leasehold.New(c.drivers[1], append(opts, leasehold.WithName("B"))...)
+	}
+	return err
+}
+
 // act plays a play in a world, in the world's time.
 func act(w *world, e *entry, d disturbance) *cast {
 	c := &cast{world: w, d: d}
-	for i, p := range []**leasehold.Client{&c.a, &c.b} {
-		var err error
-		*p, err = leasehold.New(w.drivers[i], leasehold.WithTTL(d.ttl()), leasehold.WithName([]string{"A", "B"}[i]), leasehold.WithLogger(slog.New(log{})))
-		if err != nil {
-			c.wrong("%v", err)
-			return c
-		}
+	if err := c.connect(leasehold.WithTTL(d.ttl()), leasehold.WithLogger(slog.New(log{}))); err != nil {
+		c.wrong("%v", err)
+		return c
 	}
 	c.run(e, d)
 	w.strays.Wait()

@@ -68,16 +68,13 @@ func live(t *testing.T, w *world, length time.Duration) {
 	begin := time.Now()
 	end := begin.Add(length)
 	c := &cast{world: w}
-	var both [2]*client
-	for i, p := range []**leasehold.Client{&c.a, &c.b} {
-		var err error
-		if *p, err = leasehold.New(w.drivers[i], leasehold.WithName([]string{"A", "B"}[i])); err != nil {
-			t.Fatal(err)
-		}
-		both[i] = &client{cast: c, c: *p, rng: rand.New(rand.NewPCG(*seed, uint64(i))), end: end} //nolint:gosec // to be repeated
+	if err := c.connect(); err != nil {
+		t.Fatal(err)
 	}
-	for _, p := range both {
-		c.wg.Go(p.work)
+	var both [2]*client
+	for i, p := range []*leasehold.Client{c.a, c.b} {
+		both[i] = &client{cast: c, c: p, rng: rand.New(rand.NewPCG(*seed, uint64(i))), end: end} //nolint:gosec // to be repeated
+		c.wg.Go(both[i].work)
 	}
 	faults := 0
 	c.wg.Go(func() { faults = c.suffer(end) })

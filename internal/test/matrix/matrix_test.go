@@ -1,11 +1,13 @@
 package matrix_test
 
 import (
+	"errors"
 	"flag"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/test/skip"
@@ -171,6 +173,42 @@ func (s *setting) cell(t *testing.T, e *entry, f *fault, drawn func() bool) (pla
 		t.Errorf("not one of %d plays has met the fault", plays)
 	}
 	return plays
+}
+
+// TestMatrix_AQuorumRefusesWhatIsNotPlayedOnIt calls every other entry on a quorum: it is refused,
+// and leaves no record.
+func TestMatrix_AQuorumRefusesWhatIsNotPlayedOnIt(t *testing.T) {
+	for _, e := range append(locks(), others()...) {
+		if e.notOn["quorum"] != "" {
+			t.Run(e.name(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { refuses(t, onQuorum(t), e) }) })
+		}
+	}
+}
+
+// refuses checks that an entry, or a step before it, is refused.
+func refuses(t *testing.T, w *world, e *entry) {
+	c := &cast{world: w, d: disturbance{long: true}}
+	err := c.connect()
+	if err == nil && e.prepare != nil {
+		err = e.prepare(c)
+	}
+	if err == nil {
+		err = e.call(t.Context(), c)
+	}
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("it is not refused: %v", err)
+	}
+	c.giveBack()
+	c.wg.Wait()
+	c.absent("refused")
+	if err := errors.Join(c.a.Close(), c.b.Close()); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	w.strays.Wait()
+	w.stop()
+	for _, wrong := range c.wrongs {
+		t.Error(wrong)
+	}
 }
 
 // TestMatrix_EveryEntryUnderEveryFault calls every entry of the library, on a store, by way of a

@@ -147,12 +147,9 @@ type stage struct {
 // open starts a server with room for all connections that the clients of all plays may have:
 // a client has twelve, and one that listens.
 func (s *scene) open() *stage {
-	return newStage(s.t, postgrestest.Start(s.t, "synchronous_commit=on", fmt.Sprintf("max_connections=%d", 13*(atOnce+10))))
-}
-
-func newStage(t *testing.T, server *postgrestest.Server) *stage {
+	t := s.t
 	t.Helper()
-	st := &stage{server: server}
+	st := &stage{server: postgrestest.Start(t, "synchronous_commit=on", fmt.Sprintf("max_connections=%d", 13*(atOnce+10)))}
 	u, err := url.Parse(st.server.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +263,7 @@ func (s *scene) restart(gone chan<- struct{}) {
 }
 
 // world is two clients of the server, of which the first has the proxy before it.
-func (st *stage) world(prefix string, g *gate, early bool, opts ...postgresdriver.Option) (*world, error) {
+func (st *stage) world(prefix string, g *gate, early bool) (*world, error) {
 	l, err := redistest.Listen()
 	if err != nil {
 		return nil, err
@@ -277,7 +274,7 @@ func (st *stage) world(prefix string, g *gate, early bool, opts ...postgresdrive
 	way.running.Go(way.serve)
 	direct := st.server.URL()
 	address := strings.Replace(direct, st.host, l.Addr().String(), 1)
-	a, err := postgresdriver.Open(address, append(opts, postgresdriver.WithListen(direct))...)
+	a, err := postgresdriver.Open(address, postgresdriver.WithListen(direct))
 	if err != nil {
 		way.stop()
 		return nil, err

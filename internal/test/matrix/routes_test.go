@@ -401,6 +401,29 @@ func several(c *cast) error {
 	return asked(c)
 }
 
+// sends asks a route, which has to answer with one of the statuses.
+func sends(method, path, body string, statuses ...int) func(context.Context, *cast) error {
+	return func(ctx context.Context, c *cast) error {
+		status, a, _, err := c.send(ctx, method, path, body)
+		if err == nil && !slices.Contains(statuses, status) {
+			err = fmt.Errorf("status %d %+v", status, a)
+		}
+		return err
+	}
+}
+
+// shows asks a route, which has to show the lease unless the answer takes longer than the time.
+func shows(path string, within time.Duration, shown func(answer) bool) func(context.Context, *cast) error {
+	return func(ctx context.Context, c *cast) error {
+		begin := time.Now()
+		status, a, _, err := c.send(ctx, "GET", path, "")
+		if err == nil && !c.lying() && time.Since(begin) < within && (status != 200 || !shown(a)) {
+			c.wrong("status %d, %+v", status, a)
+		}
+		return err
+	}
+}
+
 const askedNothing = "it sends no request to the store"
 
 // noStore are the paths of which a service answers without its store.
@@ -462,46 +485,14 @@ func routes() []*entry {
 			}
 			return c.renewed(status, sent, err)
 		}},
-		{of: []string{"DELETE /v1/locks/{name}/leases/{id}", "POST /v1/leases:release"}, prepare: asked, leaves: true, keeps: true, call: func(ctx context.Context, c *cast) error {
-			status, a, _, err := c.send(ctx, "DELETE", lease, "")
-			if err == nil && status != 204 && status != 410 {
-				err = fmt.Errorf("status %d %+v", status, a)
-			}
-			return err
-		}},
-		{of: []string{"POST /v1/locks/{name}:break", "POST /v1/locks:break"}, prepare: asked, leaves: true, keeps: true, call: func(ctx context.Context, c *cast) error {
-			status, a, _, err := c.send(ctx, "POST", "/v1/locks/k:break", `{"leaseId":"w","reason":"by hand"}`)
-			if err == nil && status >= 300 && status != 404 && status != 410 && status != 409 {
-				err = fmt.Errorf("status %d %+v", status, a)
-			}
-			return err
-		}},
-		{of: []string{"GET /v1/locks/{name}", "GET /v1/locks:inspect"}, prepare: asked, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
-			begin := time.Now()
-			status, a, _, err := c.send(ctx, "GET", "/v1/locks/k", "")
-			if err == nil && !c.lying() && time.Since(begin) < 2*time.Second && (status != 200 || len(a.Holders) != 1) {
-				c.wrong("status %d, %+v", status, a)
-			}
-			return err
-		}},
-		{of: []string{"GET /v1/locks"}, prepare: asked, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
-			begin := time.Now()
-			status, a, _, err := c.send(ctx, "GET", "/v1/locks", "")
-			if err == nil && !c.lying() && time.Since(begin) < 2*time.Second && (status != 200 || !slices.Equal(a.Keys, []string{key})) {
-				c.wrong("status %d, %+v", status, a)
-			}
-			return err
-		}},
+		{of: []string{"DELETE /v1/locks/{name}/leases/{id}", "POST /v1/leases:release"}, prepare: asked, leaves: true, keeps: true, call: sends("DELETE", lease, "", 204, 410)},
+		{of: []string{"POST /v1/locks/{name}:break", "POST /v1/locks:break"}, prepare: asked, leaves: true, keeps: true, call: sends("POST", "/v1/locks/k:break", `{"leaseId":"w","reason":"by hand"}`, 200, 404, 409, 410)},
+		{of: []string{"GET /v1/locks/{name}", "GET /v1/locks:inspect"}, prepare: asked, keeps: true, reads: true, call: shows("/v1/locks/k", 2*time.Second, func(a answer) bool { return len(a.Holders) == 1 })},
+		{of: []string{"GET /v1/locks"}, prepare: asked, keeps: true, reads: true, call: shows("/v1/locks", 2*time.Second, func(a answer) bool { return slices.Equal(a.Keys, []string{key}) })},
 		{of: []string{"GET /v1/events"}, keeps: true, reads: true, call: delivers("/v1/events?name=k", "lock")},
 	}
 	for _, pattern := range []string{"simple", "redlock", "retry", "watchdog", "reentrant", "read", "write", "fair"} {
-		all = append(all, &entry{of: []string{"POST /api/locks/" + pattern + "/{resourceId}"}, slow: true, call: func(ctx context.Context, c *cast) error {
-			status, a, _, err := c.send(ctx, "POST", "/api/locks/"+pattern+"/k", "")
-			if err == nil && status != 200 && status != 409 {
-				err = fmt.Errorf("status %d %+v", status, a)
-			}
-			return err
-		}})
+		all = append(all, &entry{of: []string{"POST /api/locks/" + pattern + "/{resourceId}"}, slow: true, call: sends("POST", "/api/locks/"+pattern+"/k", "", 200, 409)})
 	}
 	for _, path := range []string{"/health", "/livez", "/readyz", "/metrics", "/openapi.json"} {
 		all = append(all, &entry{of: []string{"GET " + path}, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
@@ -594,20 +585,10 @@ func (c *cast) receives(ctx context.Context, path, event string) bool {
 
 // pages are the entries that only a service with a page for people has.
 func pages() []*entry {
-	look := func(path string, shows func(answer) bool) func(context.Context, *cast) error {
-		return func(ctx context.Context, c *cast) error {
-			begin := time.Now()
-			status, a, _, err := c.send(ctx, "GET", path, "")
-			if err == nil && !c.lying() && time.Since(begin) < time.Second && (status != 200 || !shows(a)) {
-				c.wrong("status %d, %+v", status, a)
-			}
-			return err
-		}
-	}
 	return []*entry{
-		{of: []string{"GET /v1/overview"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview", func(a answer) bool { return len(a.Rows) == 1 && a.Rows[0].Key == key })},
-		{of: []string{"GET /v1/overview/lock"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview/lock?name=k", func(a answer) bool { return len(a.Holders) == 1 })},
-		{of: []string{"GET /v1/overview/health"}, prepare: asked, keeps: true, reads: true, call: look("/v1/overview/health", func(answer) bool { return true })},
+		{of: []string{"GET /v1/overview"}, prepare: asked, keeps: true, reads: true, call: shows("/v1/overview", time.Second, func(a answer) bool { return len(a.Rows) == 1 && a.Rows[0].Key == key })},
+		{of: []string{"GET /v1/overview/lock"}, prepare: asked, keeps: true, reads: true, call: shows("/v1/overview/lock?name=k", time.Second, func(a answer) bool { return len(a.Holders) == 1 })},
+		{of: []string{"GET /v1/overview/health"}, prepare: asked, keeps: true, reads: true, call: shows("/v1/overview/health", time.Second, func(answer) bool { return true })},
 	}
 }
 
