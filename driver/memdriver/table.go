@@ -2,6 +2,7 @@ package memdriver
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -12,8 +13,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// memory is how long the token of an idle room is remembered. A forgotten
-// token is followed by a greater one, since the clock never steps.
+// memory is the time between two removals of rooms whose leases have expired. A room that is
+// only left for a token far ahead of the clock stays for as long after the clock has passed it.
 const memory = time.Minute
 
 // page is how many keys List returns at a time.
@@ -26,8 +27,10 @@ type table struct {
 	epoch time.Time // the table's clock is monotonic from here
 
 	mu       sync.Mutex
+	token    int64 // the counter: the last token, unless a caller demanded one far ahead
 	rooms    map[string]*room.Record
-	sweeping bool // a timer will call sweep
+	spare    *room.Record // empty; to spare an allocation
+	sweeping bool         // a timer will call sweep
 }
 
 func newTable() *table { return &table{epoch: time.Now(), rooms: make(map[string]*room.Record)} }
@@ -41,42 +44,40 @@ func (t *table) join() *Driver {
 func (t *table) now() int64 { return t.epoch.UnixMicro() + time.Since(t.epoch).Microseconds() }
 
 // Visit takes a step on the record of key.
-func (t *table) Visit(key string, step room.Step) ([]room.Wake, error) {
+func (t *table) Visit(key, mark string, step room.Step) ([]room.Wake, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
 	r := t.rooms[key]
 	if r == nil {
-		r = new(room.Record)
+		r, t.spare = t.spare, nil
+		if r == nil {
+			r = new(room.Record)
+		}
 		t.rooms[key] = r
 	}
+	r.Store = room.Store{Next: max(t.token+1, now)}
+	if m := t.rooms[mark]; m != nil {
+		r.Store.Marked = m.IsMark(now)
+	}
 	wakes, err := step.Step(r, now)
-	if r.Token == 0 && r.Idle(now) {
+	if r.Token <= now+room.Lead {
+		t.token = max(t.token, r.Token)
+	}
+	if r.Token <= t.token && r.Idle(now) {
 		delete(t.rooms, key)
+		if cap(r.Inside) <= 16 {
+			*r = room.Record{Inside: r.Inside[:0]}
+			t.spare = r
+		}
 	}
 	t.sweepLater()
 	return wakes, err
 }
 
-// Update implements [roomdriver.Table]. The driver asks for it only if it does
-// not see Visit.
-func (t *table) Update(_ context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
-	_, err := t.Visit(key, encoded(f))
-	return err
-}
-
-type encoded func(record []byte, now time.Time) (next []byte, err error)
-
-// Step implements [room.Step].
-func (f encoded) Step(r *room.Record, now int64) ([]room.Wake, error) {
-	next, err := f(room.Append(nil, r, room.Never), time.UnixMicro(now))
-	if err != nil {
-		return nil, err
-	}
-	if *r = (room.Record{}); next != nil {
-		*r, err = room.Decode(next)
-	}
-	return nil, err
+// Update implements [roomdriver.Table]. The driver calls Visit in its place.
+func (t *table) Update(context.Context, string, func([]byte, time.Time) ([]byte, error)) error {
+	return errors.ErrUnsupported
 }
 
 // List implements [roomdriver.Table]; keys come in lexical order.
@@ -118,7 +119,7 @@ func (t *table) sweepLater() {
 // sweep forgets the rooms that have been idle for long.
 func (t *table) sweep(now int64) {
 	for key, r := range t.rooms {
-		if r.End(memory.Milliseconds()) <= now/1000 {
+		if r.Token <= t.token && r.Until() <= now/1000 || r.End(memory.Milliseconds()) <= now/1000 {
 			delete(t.rooms, key)
 		}
 	}

@@ -50,6 +50,7 @@ func New(t Table, options ...Option) *Driver {
 	d := &Driver{table: t, cfg: newConfig(options)}
 	d.tx, _ = t.(Transactor)
 	d.swap, _ = t.(Exchanger)
+	d.known.counts = d.cfg.counts
 	d.turns.waiting = make(map[string][]*turn)
 	d.rooms, _ = t.(rooms)
 	d.sweeps.init(d)
@@ -66,7 +67,7 @@ var (
 // Acquire implements [driver.Driver].
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	reply, probe, err := d.enter(ctx, req, "")
-	if errors.Is(err, driver.ErrAmnesia) {
+	if probe != "" {
 		return d.enterMarked(ctx, req, probe)
 	}
 	return reply, err
@@ -83,6 +84,7 @@ func (d *Driver) enter(ctx context.Context, req driver.Request, probe string) (d
 	if req.SingleUseID {
 		c.once = req.ID
 	}
+	c.guarded = req.Guard && (d.cfg.counts || d.rooms != nil)
 	left := ""
 	reply, err := c.answer(d.do(ctx, c))
 	if err == nil && c.left != "" { // after an error the call may still be in use
@@ -112,7 +114,7 @@ func (c *entering) Step(r *room.Record, now int64) (wakes []room.Wake, err error
 	req := c.req
 	req.Guard = req.Guard && !passes(r, c.probe)
 	c.reply, wakes, err = room.Acquire(r, req, now)
-	if c.left = ""; errors.Is(err, driver.ErrAmnesia) {
+	if c.left = ""; errors.Is(err, driver.ErrAmnesia) && !c.guarded {
 		c.reply, c.left, err = driver.Reply{}, leaveProbe(r, now), nil
 	} else if r.Token != 0 { // it shows as much as a probe
 		delete(r.Marks, probeMark)

@@ -41,7 +41,14 @@ func (d *Driver) exchange(ctx context.Context, c call) (done bool) {
 // the record is unchanged, and now is its present content, if the table has returned it.
 func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Duration) (done bool, now Found) {
 	v := c.state()
-	next, _, refused := d.take(c, found, slack)
+	counted := d.known.counted()
+	if d.cfg.counts {
+		found.Token = counted + 1
+	}
+	next, _, refused := d.take(c, found, slack, counted)
+	if refused == nil && d.cfg.counts && (v.kept || v.minted > 0 && (v.token > found.Token || len(v.wakes) > 0)) {
+		return false, Found{} // a transaction is told the token before its step
+	}
 	if refused != nil || same(found.Record, next) {
 		if slack > 0 { // the guess may have been wrong
 			now, v.err = d.read(ctx, v.key)
@@ -55,13 +62,19 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	}
 	x := Exchange{
 		Key: v.key, Before: found.Record, From: found.Now, Until: found.Now.Add(overdue),
-		Change: Change{Record: next, Enters: v.enters, Messages: d.messages(v.wakes)},
+		Change: Change{Record: next, Enters: v.enters, Messages: d.messages(v.wakes)}, Mints: d.cfg.counts && v.minted > 0,
 	}
 	if slack > 0 {
 		x.Until = found.Now.Add(slack + drift)
 	}
 	sent := time.Now()
 	done, now, err := d.swap.Exchange(ctx, x)
+	token := found.Token
+	if done && x.Mints {
+		next = now.Record
+		token = room.Token(next)
+		d.known.count(token)
+	}
 	if err != nil || now.Now.IsZero() {
 		d.known.forget(v.key)
 		v.err = err
@@ -72,7 +85,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 		if slack > 0 && !agrees {
 			err = errStepped
 		}
-		c.date(now.Now)
+		c.settle(now.Now, found.Token, token)
 		d.finish(ctx, v, err)
 	}
 	return done, now
@@ -129,6 +142,8 @@ type known struct {
 	mu      sync.Mutex
 	records map[string]seen
 	size    int
+	counts  bool  // the table has a counter
+	counter int64 // the greatest value of it that was seen
 
 	shows      time.Time // a reading of the table's clock …
 	sent, came time.Time // … and our clock before and after it
@@ -143,14 +158,14 @@ type seen struct {
 // guess returns the record of a key as it was last seen, and the least that the table's
 // clock can show now. It may show up to slack more. Without a slack there is no guess.
 //
-// That there is no record is not guessed: its first token is made of the clock alone, and
-// has to be greater than one that the table has just lost.
+// Without a counter it is not guessed that there is no record: its first token is made of the
+// clock alone, and has to be greater than one that the table has just lost.
 func (k *known) guess(key string) (found Found, slack time.Duration, crowded bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	last, ok := k.records[key]
 	least, most := k.clock(time.Now())
-	if slack = most.Sub(least); !ok || last.crowded || slack > vague {
+	if slack = most.Sub(least); !ok && !k.counts || last.crowded || slack > vague {
 		return Found{}, 0, last.crowded
 	}
 	return Found{Record: last.record, Now: least}, slack, false
@@ -180,6 +195,20 @@ func (k *known) read(sent, shows time.Time) (agrees bool) {
 		k.shows, k.sent, k.came = shows, sent, came
 	}
 	return agrees
+}
+
+// count notes a value of the table's counter.
+func (k *known) count(token int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.counter = max(k.counter, token)
+}
+
+// counted returns a value that the table's counter has passed.
+func (k *known) counted() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.counter
 }
 
 // keep remembers a record.

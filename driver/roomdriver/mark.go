@@ -73,7 +73,7 @@ func (c *marking) Step(r *room.Record, now int64) ([]room.Wake, error) {
 	if r.Token != 0 || c.by != "" && (r.Head != c.by || r.Closed <= now/1000) {
 		return nil, nil
 	}
-	r.Token, r.Head, r.Closed = markToken, c.mark.Name, 0
+	r.Token, r.Head, r.Closed = room.MarkToken, c.mark.Name, 0
 	if c.mark.Quarantine > 0 {
 		r.Closed = now/1000 + 1 + c.mark.Quarantine.Milliseconds()
 	}

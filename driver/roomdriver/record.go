@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
-	"math"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -45,14 +44,17 @@ func decode(key string, record []byte) (room.Record, error) {
 }
 
 // encode returns the record that replaces before. It is nil if it may be removed at once,
-// and before itself if it is unchanged.
-func (d *Driver) encode(r *room.Record, before []byte, now int64) []byte {
-	end := r.End(d.cfg.memory.Milliseconds())
+// and before itself if it is unchanged. The table's counter remembers tokens up to counted.
+func (d *Driver) encode(r *room.Record, before []byte, now, counted int64) []byte {
+	end := r.Until()
+	if r.Token > counted {
+		end = r.End(d.cfg.memory.Milliseconds())
+	}
 	left := end - now/1000
 	if left <= 0 {
 		return nil
 	}
-	if r.Token == markToken {
+	if r.Token == room.MarkToken {
 		end, left = room.Never, 0
 	}
 	next := room.Append(nil, r, end)
@@ -96,8 +98,5 @@ func (d *Driver) remember(r *room.Record, id string, note []byte, now int64) []b
 		n.Spent = room.Spent{hash: value}
 		delete(r.Spent, hash)
 	}
-	return d.encode(&n, note, now)
+	return d.encode(&n, note, now, 0)
 }
-
-// markToken identifies the record of the mark.
-const markToken = math.MaxInt64

@@ -123,9 +123,9 @@ func (s *stop) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
 	return wakes, nil
 }
 
-func (s *stop) date(now time.Time) {
+func (s *stop) settle(now time.Time, guess, token int64) {
 	for i := range s.replies {
-		s.replies[i].Clock = sinceEpoch(now)
+		settle(&s.replies[i], now, guess, token)
 	}
 }
 

@@ -124,6 +124,11 @@ type Exchange struct {
 	Before      []byte
 	From, Until time.Time
 	Change
+	// Mints asks for a token: the table writes the next value of its counter ([WithCounter]), or
+	// the number that it finds there if that is greater, into the bytes 9 to 16 of the new record,
+	// big-endian, and returns the written record in found if done. The value is taken when no
+	// other call can give the key a token before this one.
+	Mints bool
 }
 
 // Item names a record that a transaction replaces.
@@ -136,12 +141,18 @@ type Item struct {
 	// changes a note, even if the record of Key is missing or unchanged. If Note is
 	// empty, there is no note.
 	Note string
+	// Also is the key of a third record, which is read after the record of Key was locked, and
+	// is not changed. If it is empty, there is none.
+	Also string
 }
 
 // Found is the table's content for an item. A nil record is an absent one.
 type Found struct {
-	Record, Note []byte
-	Now          time.Time
+	Record, Note, Also []byte
+	Now                time.Time
+	// Token is the next value of the table's counter ([WithCounter]), taken after the record
+	// was locked. It is only needed in a transaction of one item.
+	Token int64
 	// Shut blocks new holders for a moment: it keeps the lock closed for a quarter of a
 	// second, and a lease exclusive that is to become shared: the driver then answers
 	// with [driver.ErrUnavailable]. A table sets it when it calls f again because it
@@ -158,6 +169,9 @@ type Change struct {
 	// more holders may join from then on. Tables that can protect a lock from such
 	// changes check this field.
 	Enters bool
+	// Token is a value that the table's counter passes by this transaction, or 0. It is at
+	// most a second ahead of the clock.
+	Token int64
 	// Messages are to be sent if the transaction is committed, in this order.
 	// They may be lost, so their sending must not make the transaction fail.
 	Messages []Message

@@ -2,6 +2,7 @@ package roomdriver_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,6 +20,7 @@ type rows struct {
 
 	mu      sync.Mutex
 	records map[string][]byte
+	counter int64         // the last token
 	calls   int           // updates and transactions
 	skew    time.Duration // of the clock
 	lose    error         // is returned after an update that was made
@@ -89,6 +91,15 @@ func (t *rows) size() int {
 	return len(t.records)
 }
 
+// next takes the next token, which is the clock at first.
+func (t *rows) next() int64 {
+	if t.counter == 0 {
+		t.counter = t.now().UnixMicro()
+	}
+	t.counter++
+	return t.counter
+}
+
 // quiet is a table that delivers no messages.
 type quiet struct{ roomdriver.Table }
 
@@ -130,6 +141,7 @@ type ledger struct {
 	busy  func(key string) bool // keys that Transact leaves out, if it has several items
 	fails error                 // after f
 
+	counts    bool // it has a counter of tokens
 	overtaken bool // whether some exchanges are overtaken
 }
 
@@ -163,6 +175,12 @@ func (t *ledger) commit(items []roomdriver.Item, f func(int, roomdriver.Found) r
 		if item.Note != "" {
 			found.Note = t.records[item.Note]
 		}
+		if item.Also != "" {
+			found.Also = t.records[item.Also]
+		}
+		if t.counts && len(items) == 1 {
+			found.Token = t.next()
+		}
 		changes[i] = f(i, found)
 	}
 	if t.fails != nil {
@@ -174,6 +192,7 @@ func (t *ledger) commit(items []roomdriver.Item, f func(int, roomdriver.Found) r
 			t.put(items[i].Note, c.Note)
 		}
 		messages = append(messages, c.Messages...)
+		t.counter = max(t.counter, c.Token)
 	}
 	return messages, skipped, nil
 }
@@ -210,6 +229,10 @@ func (t exchanging) swap(x roomdriver.Exchange) (done bool, found roomdriver.Fou
 	if !same || t.overtaken && t.calls%7 == 0 || found.Now.Before(x.From) || found.Now.After(x.Until) {
 		return false, found
 	}
-	t.put(x.Key, x.Record)
+	if t.put(x.Key, x.Record); x.Mints {
+		found.Record = t.records[x.Key]
+		token := found.Record[9:17]
+		binary.BigEndian.PutUint64(token, max(uint64(t.next()), binary.BigEndian.Uint64(token)))
+	}
 	return true, found
 }

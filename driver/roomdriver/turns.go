@@ -155,7 +155,7 @@ func (d *Driver) saveAll(turns []*turn) {
 	}
 	all := &group{visit: visit{key: turns[0].call.state().key}}
 	for _, t := range turns {
-		all.calls = append(all.calls, t.call)
+		all.calls, all.guarded = append(all.calls, t.call), all.guarded || t.call.state().guarded
 	}
 	if err := d.save(ctx, all); err != nil {
 		for _, c := range all.calls {
@@ -193,8 +193,8 @@ func (g *group) Step(r *room.Record, now int64) (wakes []room.Wake, _ error) {
 	return wakes, nil
 }
 
-func (g *group) date(now time.Time) {
+func (g *group) settle(now time.Time, guess, token int64) {
 	for _, c := range g.calls {
-		c.date(now)
+		c.settle(now, guess, token)
 	}
 }

@@ -17,18 +17,24 @@ type call interface {
 	// Step may run again with another record: only its last run counts.
 	room.Step
 	state() *visit
-	// date puts the clock into the replies, where the step had to guess it.
-	date(now time.Time)
+	// settle puts the clock and a new token into the replies, where the step had to guess them.
+	settle(now time.Time, guess, token int64)
 }
 
 // visit is the state of a call.
 type visit struct {
-	key    string
-	once   string // the id whose earlier use the step checks, or ""
-	reply  driver.Reply
-	called bool
-	enters bool // by the last step the lock has changed hands
-	shut   bool // the next step must not let the lock change hands
+	key  string
+	once string // the id whose earlier use the step checks, or ""
+	// guarded is set if the step reads, together with the record, whether the table has its mark.
+	guarded bool
+	reply   driver.Reply
+	called  bool
+	enters  bool  // by the last step the lock has changed hands
+	minted  int   // how many tokens the last step has minted
+	token   int64 // the last token of the record after it
+	passes  int64 // a token that the table's counter has to pass for it, or 0
+	kept    bool  // the record is left for its token alone
+	shut    bool  // the next step must not let the lock change hands
 	// crowded reports whether the record contains more than holders after the last step.
 	crowded bool
 	wakes   []room.Wake // of the last step
@@ -37,7 +43,22 @@ type visit struct {
 
 func (v *visit) state() *visit { return v }
 
-func (v *visit) date(now time.Time) { v.reply.Clock = sinceEpoch(now) }
+func (v *visit) settle(now time.Time, guess, token int64) { settle(&v.reply, now, guess, token) }
+
+func settle(reply *driver.Reply, now time.Time, guess, token int64) {
+	reply.Clock = sinceEpoch(now)
+	if reply.Token == guess {
+		reply.Token = token
+	}
+}
+
+// also returns the key of the mark if the step reads it.
+func (v *visit) also() string {
+	if v.guarded {
+		return markKey
+	}
+	return ""
+}
 
 // answer returns the reply if err is nil: a step that was not saved was not taken.
 func (v *visit) answer(err error) (driver.Reply, error) {
@@ -50,8 +71,9 @@ func (v *visit) answer(err error) (driver.Reply, error) {
 // rooms is implemented by tables of this module that keep records as they are,
 // in memory: to encode them would take several times as long as all the rest.
 type rooms interface {
-	// Visit takes a step on the record of key.
-	Visit(key string, step room.Step) ([]room.Wake, error)
+	// Visit takes a step on the record of key. mark is the key of the mark if the step needs to
+	// know whether there is one, or "".
+	Visit(key, mark string, step room.Step) ([]room.Wake, error)
 }
 
 // errNotCalled is returned if the table did not run the update.
@@ -88,7 +110,7 @@ func (d *Driver) visit(ctx context.Context, c call) error {
 		return d.inTurn(ctx, c)
 	}
 	v := c.state()
-	v.wakes, v.err = d.rooms.Visit(v.key, c)
+	v.wakes, v.err = d.rooms.Visit(v.key, v.also(), c)
 	v.called = true
 	d.finish(ctx, v, nil)
 	return v.err
@@ -98,14 +120,14 @@ func (d *Driver) visit(ctx context.Context, c call) error {
 func (d *Driver) save(ctx context.Context, c call) error {
 	v := c.state()
 	switch {
-	case d.swap != nil && v.once == "" && d.exchange(ctx, c):
+	case d.swap != nil && v.once == "" && !v.guarded && d.exchange(ctx, c):
 	case d.tx != nil:
 		if len(d.transact(ctx, []call{c})) > 0 {
 			v.err = errNotCalled // a single one is not to be left out
 		}
 	default:
 		d.finish(ctx, v, d.table.Update(ctx, v.key, func(record []byte, now time.Time) ([]byte, error) {
-			next, _, err := d.take(c, Found{Record: record, Now: now}, 0)
+			next, _, err := d.take(c, Found{Record: record, Now: now}, 0, 0)
 			return next, err
 		}))
 	}
@@ -118,27 +140,30 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 	items := make([]Item, len(calls))
 	for i, c := range calls {
 		v := c.state()
-		items[i].Key = v.key
+		items[i].Key, items[i].Also = v.key, v.also()
 		if v.once != "" {
 			items[i].Note = noteKey(v.key, v.once)
 		}
 	}
 	next := make([][]byte, len(calls))
+	skipped = make(map[int]bool)
 	sent := time.Now()
 	left, err := d.tx.Transact(ctx, items, func(i int, found Found) Change {
 		d.known.read(sent, found.Now)
-		record, note, err := d.take(calls[i], found, 0)
-		if err != nil {
-			record, note = found.Record, found.Note
+		d.known.count(found.Token)
+		record, note, err := d.take(calls[i], found, 0, found.Token)
+		v := calls[i].state()
+		delete(skipped, i)
+		if len(calls) > 1 && d.cfg.counts && v.minted > 0 { // the counter gives a token to a single item
+			skipped[i] = true
+		}
+		if err != nil || skipped[i] {
+			next[i] = found.Record
+			return Change{Record: found.Record, Note: found.Note}
 		}
 		next[i] = record
-		if err != nil {
-			return Change{Record: record, Note: note}
-		}
-		v := calls[i].state()
-		return Change{Record: record, Note: note, Enters: v.enters, Messages: d.messages(v.wakes)}
+		return Change{Record: record, Note: note, Enters: v.enters, Token: v.passes, Messages: d.messages(v.wakes)}
 	})
-	skipped = make(map[int]bool)
 	if err == nil {
 		for _, i := range left {
 			skipped[i] = true
@@ -158,8 +183,8 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 }
 
 // take runs the step of a call on an encoded record. The clock may be up to slack later than
-// found.Now.
-func (d *Driver) take(c call, found Found, slack time.Duration) (record, note []byte, err error) {
+// found.Now. The table's counter has passed counted, and gives the call the token found.Token.
+func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (record, note []byte, err error) {
 	v := c.state()
 	v.called = true
 	defer func() { v.err = err }()
@@ -180,6 +205,14 @@ func (d *Driver) take(c call, found Found, slack time.Duration) (record, note []
 	if v.shut = found.Shut; v.shut {
 		r.Closed = max(r.Closed, now/1000+shut.Milliseconds())
 	}
+	r.Store.Next = found.Token
+	if found.Also != nil {
+		mark, err := decode(markKey, found.Also)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.Store.Marked = mark.IsMark(now)
+	}
 	before := r
 	before.Inside = slices.Clone(r.Inside)
 	if err = walk(c, &r, now); err != nil {
@@ -190,11 +223,19 @@ func (d *Driver) take(c call, found Found, slack time.Duration) (record, note []
 			return nil, nil, err
 		}
 	}
-	v.crowded = crowded(&r)
+	v.crowded, v.minted, v.token, v.passes = crowded(&r), r.Store.Minted, r.Token, 0
+	switch {
+	case r.Token <= counted:
+	case v.minted > 0 && r.Token == found.Token:
+		counted = r.Token
+	case counted > 0 && counted == found.Token && r.Token <= now+room.Lead:
+		counted, v.passes = r.Token, r.Token
+	}
+	v.kept = r.Token > counted && r.Idle(now)
 	if noted {
 		note = d.remember(&r, v.once, found.Note, now)
 	}
-	return d.encode(&r, found.Record, now), note, nil
+	return d.encode(&r, found.Record, now, counted), note, nil
 }
 
 // walk takes the step of a call on a record.

@@ -144,7 +144,8 @@ func (s *scene) mint(p *Party) int64 {
 	if s.reenters(p) {
 		return s.Inside[0].Token
 	}
-	s.Token = max(s.Token+1, s.now, p.MinToken+1)
+	s.Token = max(s.Token+1, cmp.Or(s.Store.Next, s.now), p.MinToken+1)
+	s.Store.Minted++
 	return s.Token
 }
 

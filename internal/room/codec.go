@@ -1,10 +1,12 @@
 package room
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -14,10 +16,12 @@ import (
 //
 //	1 byte    the version
 //	8 bytes   when the record may be removed, in ms, big-endian
+//	8 bytes   the last token, big-endian
 //	…         the fields in order: integers as varints, strings and lists after their length
 //
-// The time has a fixed position so that a table can sort and delete records
-// without decoding them. A call reads and writes the whole room, its queue
+// The time and the token have fixed positions, so that a table can sort and delete records, and
+// put a token of its own in, without decoding them. The token of a holder is written as 0 if
+// it is the last one. A call reads and writes the whole room, its queue
 // included, so the encoding costs every waiter time: JSON takes several
 // times as long.
 //
@@ -28,7 +32,7 @@ import (
 const version = 1
 
 // headSize is the size of the data before the fields.
-const headSize = 1 + 8
+const headSize = 1 + 8 + 8
 
 // Never is the end of a record that is never forgotten.
 const Never = 1<<63 - 1
@@ -41,7 +45,9 @@ var errDamaged = errors.New("it is not a record of a lock, or a part of one")
 func Append(b []byte, r *Record, end int64) []byte {
 	c := codec{b: slices.Grow(b, 256+160*(len(r.Inside)+len(r.Queue)))}
 	c.b = append(c.b, version)
-	c.b = binary.BigEndian.AppendUint64(c.b, uint64(max(end, 0))) //nolint:gosec // not negative
+	c.b = binary.BigEndian.AppendUint64(c.b, uint64(max(end, 0)))     //nolint:gosec // not negative
+	c.b = binary.BigEndian.AppendUint64(c.b, uint64(max(r.Token, 0))) //nolint:gosec // not negative
+	c.token = r.Token
 	c.record(r)
 	return c.b
 }
@@ -53,8 +59,8 @@ func Decode(b []byte) (Record, error) {
 		return Record{}, err
 	}
 	fields := b[headSize:]
-	c := codec{reads: true, b: fields, text: string(fields)}
-	var r Record
+	r := Record{Token: Token(b)}
+	c := codec{reads: true, b: fields, text: string(fields), token: r.Token}
 	c.record(&r)
 	if c.bad || len(c.b) > 0 || !r.sound() {
 		return Record{}, errDamaged
@@ -76,6 +82,11 @@ func End(b []byte) (ms int64, err error) {
 		return 0, errDamaged
 	}
 	return int64(end), nil
+}
+
+// Token returns the last token of an encoded record, of which End has no error.
+func Token(b []byte) int64 {
+	return int64(binary.BigEndian.Uint64(b[1+8:]) & math.MaxInt64) //nolint:gosec // not negative
 }
 
 // End returns when a record may be removed, in ms: when its contents have expired, and the
@@ -101,17 +112,18 @@ type codec struct {
 	reads bool
 	b     []byte // written, or left to read
 	text  string // the same as b, when reading; strings are parts of it
+	token int64  // the last of the record
 	bad   bool
 }
 
 func (c *codec) record(r *Record) {
-	c.int(&r.Token)
 	c.int(&r.Seq)
 	codeInt(c, &r.Limit)
 	c.int(&r.Closed)
 	c.str(&r.Head)
 	c.int(&r.When)
 	c.parties(&r.Inside)
+	c.token = 0 // waiters have no token
 	c.parties(&r.Queue)
 	codeMap(c, &r.Marks, (*codec).mark)
 	c.spent(&r.Spent)
@@ -133,10 +145,21 @@ func (c *codec) party(p *Party) {
 	c.str(&p.Notify)
 	c.int(&p.Rank)
 	c.int(&p.Expiry)
-	c.int(&p.Token)
+	c.tokenOf(p)
 	c.int(&p.Called)
 	c.bool(&p.Confirmed)
 	c.str(&p.Visit)
+}
+
+func (c *codec) tokenOf(p *Party) {
+	token := p.Token
+	if token == c.token {
+		token = 0
+	}
+	c.int(&token)
+	if c.reads {
+		p.Token = cmp.Or(token, c.token)
+	}
 }
 
 func (c *codec) mark(m *Mark) {

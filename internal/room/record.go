@@ -13,6 +13,7 @@ package room
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -47,6 +48,19 @@ type Record struct {
 	Marks map[string]Mark
 	// Spent holds ids that are rejected in a request with SingleUseID.
 	Spent Spent
+	// Store is what the store knows besides. It is not part of the encoded record.
+	Store Store
+}
+
+// Store is what steps on a record learn from the store, and tell it.
+type Store struct {
+	// Next is greater than every token that the store has removed with its record. It is 0 in
+	// a store without a counter: the clock takes its place.
+	Next int64
+	// Minted is how many tokens the steps have minted.
+	Minted int
+	// Marked reports whether the mark of the store shows that it has lost no data.
+	Marked bool
 }
 
 // Party is a holder of the room, or a waiter in its queue.
@@ -107,7 +121,15 @@ const (
 	batch = 64
 	// ahead is how far, in µs, a minimum token may lie ahead of the clock.
 	ahead = int64(24 * time.Hour / time.Microsecond)
+	// Lead is how far, in µs, the tokens of one lock may push the counter of the store ahead
+	// of the clock.
+	Lead = int64(time.Second / time.Microsecond)
+	// MarkToken identifies the record of the store's mark.
+	MarkToken = math.MaxInt64
 )
+
+// IsMark reports whether the record is the mark of a store that has no quarantine.
+func (r *Record) IsMark(now int64) bool { return r.Token == MarkToken && r.Closed <= now/1000 }
 
 // Idle reports whether only the token has to be remembered.
 func (r *Record) Idle(now int64) bool {

@@ -215,7 +215,7 @@ func CheckPlaces(req driver.Request) error {
 
 // check refuses a request that contradicts the holders and waiters of the room.
 func (s *scene) check(req driver.Request) error {
-	if req.Guard && s.Token == 0 {
+	if req.Guard && s.Token == 0 && !s.Store.Marked {
 		return driver.ErrAmnesia
 	}
 	if req.MinToken > s.now+ahead {

@@ -1,0 +1,147 @@
+package roomdriver_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+)
+
+// forEachCounting runs f on the tables with a counter.
+func forEachCounting(t *testing.T, f func(t *testing.T, r *rows, d *roomdriver.Driver)) {
+	for name, table := range map[string]func(*ledger) roomdriver.Table{
+		"transactions": func(l *ledger) roomdriver.Table { return l },
+		"exchanges":    func(l *ledger) roomdriver.Table { return exchanging{l} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRows()
+				f(t, r, open(t, table(&ledger{rows: r, counts: true}), counting...))
+			})
+		})
+	}
+}
+
+func TestCounter_RemembersTokensOfRemovedRecords(t *testing.T) {
+	forEachCounting(t, func(t *testing.T, r *rows, d *roomdriver.Driver) {
+		last := int64(0)
+		for _, step := range []time.Duration{0, time.Hour, -3 * time.Hour, time.Minute} {
+			r.skew += step
+			for _, id := range []string{"a", "b"} {
+				reply := acquire(t, d, request(id), driver.Granted)
+				if reply.Token <= last {
+					t.Errorf("token %d follows %d", reply.Token, last)
+				}
+				if snap, err := d.Inspect(t.Context(), "k"); err != nil || len(snap.Holders) != 1 || snap.Holders[0].Token != reply.Token {
+					t.Errorf("%+v, %v; want the token %d", snap.Holders, err, reply.Token)
+				}
+				last = reply.Token
+				release(t, d, driver.Ref{Key: "k", ID: id}, driver.Released)
+				if n := r.size(); n != 0 {
+					t.Errorf("%d records are left", n)
+				}
+			}
+		}
+	})
+}
+
+func TestCounter_IsPushedByASecondAtMost(t *testing.T) {
+	forEachCounting(t, func(t *testing.T, r *rows, d *roomdriver.Driver) {
+		other := request("o")
+		other.Key = "other"
+		acquire(t, d, other, driver.Granted) // seeds the counter
+		for i, ahead := range []time.Duration{time.Second / 2, time.Hour} {
+			req := request("a")
+			req.MinToken = r.now().Add(ahead).UnixMicro()
+			if reply := acquire(t, d, req, driver.Granted); reply.Token != req.MinToken+1 {
+				t.Errorf("%v: token %d, want %d", ahead, reply.Token, req.MinToken+1)
+			}
+			release(t, d, driver.Ref{Key: "k", ID: "a"}, driver.Released)
+			if n := r.size() - 1; n != i {
+				t.Errorf("%v: %d records are left for their tokens, want %d", ahead, n, i)
+			}
+			if reply := acquire(t, d, request("b"), driver.Granted); reply.Token <= req.MinToken+1 {
+				t.Errorf("%v: token %d follows %d", ahead, reply.Token, req.MinToken+1)
+			}
+			release(t, d, driver.Ref{Key: "k", ID: "b"}, driver.Released)
+			if ahead := time.UnixMicro(r.counter).Sub(r.now()); ahead > time.Second {
+				t.Errorf("the counter is %v ahead of the clock", ahead)
+			}
+		}
+	})
+}
+
+// A hand-over to several readers takes several tokens.
+func TestCounter_PassesTheTokensOfAHandOver(t *testing.T) {
+	forEachCounting(t, func(t *testing.T, r *rows, d *roomdriver.Driver) {
+		sub := watch(t, d, func(driver.Hint) {})
+		acquire(t, d, request("w"), driver.Granted)
+		readers := []string{"r1", "r2", "r3"}
+		for _, id := range readers {
+			req := shared(id)
+			req.TicketTTL, req.HintAddress = time.Minute, sub.Address()
+			acquire(t, d, req, driver.Queued)
+		}
+		release(t, d, driver.Ref{Key: "k", ID: "w"}, driver.Released)
+		last := int64(0)
+		for _, id := range readers {
+			reply := acquire(t, d, shared(id), driver.Granted)
+			if reply.Token <= last {
+				t.Errorf("token %d follows %d", reply.Token, last)
+			}
+			last = reply.Token
+			release(t, d, driver.Ref{Key: "k", ID: id}, driver.Released)
+		}
+		if n := r.size(); n != 0 {
+			t.Errorf("%d records are left", n)
+		}
+		r.skew = -time.Hour
+		if reply := acquire(t, d, request("w"), driver.Granted); reply.Token <= last {
+			t.Errorf("token %d follows %d", reply.Token, last)
+		}
+	})
+}
+
+// A renewal of many tickets makes no tokens: the table gives one to a transaction of one item.
+func TestCounter_HandOverByARenewalOfManyTicketsIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		d := open(t, &ledger{rows: r, counts: true}, counting...)
+		refs := make([]driver.Ref, 2)
+		for i, key := range []string{"k", "l"} {
+			holder, waiter := request("a"), shared("b")
+			holder.Key, waiter.Key = key, key
+			holder.TTL, waiter.TicketTTL = time.Second, time.Minute
+			acquire(t, d, holder, driver.Granted)
+			acquire(t, d, waiter, driver.Queued)
+			refs[i] = driver.Ref{Key: key, ID: "b", TTL: time.Minute, TicketTTL: time.Minute}
+		}
+		time.Sleep(2 * time.Second)
+		before := r.counter
+		d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
+			if err != nil || reply.State != driver.Granted || reply.Token <= before || reply.Token > r.counter {
+				t.Errorf("%+v, %v; want a token above %d, at most %d", reply, err, before, r.counter)
+			}
+		})
+	})
+}
+
+// The third call knows the clock, and that the table has a counter.
+func TestCounter_PairOfAFreshNameIsTwoExchanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		d := open(t, exchanging{&ledger{rows: r, counts: true}}, counting...)
+		for _, id := range []string{"first", "second", "third"} {
+			r.calls = 0
+			req := request(id)
+			req.Key = id
+			acquire(t, d, req, driver.Granted)
+			release(t, d, driver.Ref{Key: id, ID: id}, driver.Released)
+			if r.calls != 2 && id != "first" {
+				t.Errorf("the pair of %s was %d calls, want 2", id, r.calls)
+			}
+		}
+	})
+}
