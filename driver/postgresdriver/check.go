@@ -125,15 +125,18 @@ var rightsNeeded = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
 
 // tableFacts are of the table, if it is there and may be named.
 const tableFacts = `SELECT coalesce(obj_description(r.oid, 'pg_class'), ''), (SELECT relpersistence::text FROM pg_class WHERE oid = r.oid),
-	ARRAY(SELECT p FROM unnest($2::text[]) AS p WHERE NOT has_table_privilege(r.oid, p)),
+	ARRAY(SELECT p FROM unnest($2::text[]) AS p WHERE NOT has_table_privilege(r.oid, p)
+		UNION ALL SELECT 'USAGE ON SEQUENCE ' || $3 WHERE NOT has_sequence_privilege(to_regclass($3), 'USAGE')),
+	to_regclass($3) IS NOT NULL,
 	coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), pg_size_pretty(pg_total_relation_size(r.oid))
 	FROM (SELECT to_regclass($1)::oid AS oid) AS r LEFT JOIN pg_stat_user_tables AS s ON s.relid = r.oid WHERE r.oid IS NOT NULL`
 
 func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 	var comment, persistence, size string
 	var lacking []string
+	var counts bool
 	var live, dead int64
-	err := conn.QueryRow(ctx, tableFacts, c.cfg.name(), rightsNeeded).Scan(&comment, &persistence, &lacking, &live, &dead, &size)
+	err := conn.QueryRow(ctx, tableFacts, c.cfg.name(), rightsNeeded, c.cfg.sequence()).Scan(&comment, &persistence, &lacking, &counts, &live, &dead, &size)
 	if errors.Is(err, pgx.ErrNoRows) {
 		severity, remedy := driver.Unsafe, "open the store with create=true, or execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table))
 		if c.cfg.create {
@@ -153,9 +156,28 @@ func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 		"a crash of the server, or the end of a session, forgets the locks that are held, and two may hold one",
 		"ALTER TABLE "+c.cfg.name()+" SET LOGGED, or create the table again if it is temporary")
 	c.judge(len(lacking) == 0, driver.Unsafe, "rights", "are enough", "the role lacks "+strings.Join(lacking, ", "), "no lock can be had",
-		"GRANT SELECT, INSERT, UPDATE, DELETE ON "+c.cfg.name())
+		"GRANT SELECT, INSERT, UPDATE, DELETE ON "+c.cfg.name()+"; GRANT USAGE ON SEQUENCE "+c.cfg.sequence())
+	c.judge(counts, driver.Unsafe, "sequence", "counts the tokens", "there is no sequence "+c.cfg.sequence(), "no lock can be had",
+		"open the store with create=true, or execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table)))
 	c.judge(dead < 10_000+10*live, driver.Warning, "bloat", "the table takes "+size,
 		fmt.Sprintf("%d dead and %d live rows, in %s", dead, live, size), "every call takes longer",
 		"end transactions that have been open for long, and make autovacuum run more often")
+	if len(lacking) == 0 && counts {
+		return c.counter(ctx, conn)
+	}
 	return nil
+}
+
+// counter looks whether the tokens are of this time. Without the row nobody has needed one yet.
+func (c *checkup) counter(ctx context.Context, conn *pgxpool.Conn) error {
+	var ahead int64
+	err := conn.QueryRow(ctx, c.cfg.sql(counterAhead), c.cfg.sequence()).Scan(&ahead)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	c.judge(ahead < int64(24*time.Hour/time.Microsecond), driver.Unsafe, "counter", "tokens are not ahead of the clock",
+		fmt.Sprintf("the counter of tokens is %.3g days ahead of the clock", float64(ahead)/86400e6),
+		"the clock was wrong, or the counter was changed; tokens that are no longer below 2^53 are refused",
+		"correct the clock; if no resource has seen these tokens, execute: DELETE FROM "+c.cfg.name()+" WHERE key = "+counterKey)
+	return err
 }

@@ -127,7 +127,8 @@ func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
 	boss := admin(t, server.URL())
 	d := openURL(t, server.URL()+"&create=true")
 	exec(t, boss, SQL())
-	exec(t, boss, `CREATE ROLE guest; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO guest; ALTER ROLE tester SET role = guest`)
+	exec(t, boss, `CREATE ROLE guest; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO guest;
+		GRANT USAGE ON SEQUENCE leasehold_tokens TO guest; ALTER ROLE tester SET role = guest`)
 	if err := d.table.create(); err != nil {
 		t.Error(err)
 	}

@@ -160,14 +160,14 @@ func connectError(ctx context.Context, err error) error {
 
 // hints maps the code of an error to advice. TABLE is the table.
 var hints = map[string]string{
-	"42P01": "there is no table TABLE: create it by the SQL that `leasehold doctor` shows, or open the store with create=true",
+	"42P01": "there is no table TABLE, or no sequence SEQUENCE: create it by the SQL that `leasehold doctor` shows, or open the store with create=true",
 	"3F000": "there is no such schema: create it, or open the store with create=true",
 	"42703": "the table TABLE has other columns: it is of another version, or not of leasehold; name another table",
 	"42804": "the table TABLE has other columns: it is of another version, or not of leasehold; name another table",
 	"42883": "the table TABLE has other columns: it is of another version, or not of leasehold; name another table",
-	"42809": "TABLE is not a table; name another",
+	"42809": "TABLE is not a table, or SEQUENCE is not a sequence; name another table",
 	"55000": "TABLE is not a table; name another",
-	"42501": "the role lacks a right: GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE, and USAGE on its schema",
+	"42501": "the role lacks a right: GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE, USAGE ON SEQUENCE SEQUENCE, and USAGE on the schema",
 	"25006": "this is a read-only replica: connect to the primary, or name all hosts and add target_session_attrs=read-write",
 	"3D000": "there is no such database: see the path of the URL",
 	"28P01": "check the user's name and password",
@@ -215,7 +215,7 @@ func explain(err error, o options) error {
 	if hint == "" {
 		return err
 	}
-	return fmt.Errorf("%w (%s)", err, strings.ReplaceAll(hint, "TABLE", o.name()))
+	return fmt.Errorf("%w (%s)", err, strings.NewReplacer("TABLE", o.name(), "SEQUENCE SEQUENCE", "SEQUENCE "+o.sequence(), "SEQUENCE", o.sequence()).Replace(hint))
 }
 
 // warnings is where a connection keeps the last warning of its server.

@@ -2,7 +2,9 @@ package postgresdriver
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -29,23 +31,45 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 	} else {
 		statement = t.sql.exchangeNone
 	}
-	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+	if x.Mints {
+		statement = t.sql.exchangeToMint
+		if x.Before == nil {
+			statement = t.sql.exchangeNoneToMint
+		}
+		args = append(args, binary.BigEndian.Uint64(x.Record[9:])&math.MaxInt64)
+	}
+	try := func(ctx context.Context, conn *pgxpool.Conn) error {
 		var sent *int
 		b := &pgx.Batch{}
 		b.Queue(begin)
-		b.Queue(hurry, milliseconds(t.hurry), milliseconds(queueing(ctx, t.hurry)))
-		nothing := false // the server has reported that the record is unchanged
+		start := []any{milliseconds(t.hurry), milliseconds(queueing(ctx, t.hurry))}
+		if x.Before != nil {
+			b.Queue(hurry, start...)
+		} else {
+			b.Queue(enter, append(start, t.cfg.lockID("key", x.Key))...)
+		}
+		nothing, ready := false, true // the server has reported that the record is unchanged, and whether it could mint
 		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
-			err := row.Scan(&sent, &found.Record, (*instant)(&found.Now))
+			into := []any{&sent, &found.Record, (*instant)(&found.Now)}
+			if x.Mints {
+				into = append(into, &ready)
+			}
+			err := row.Scan(into...)
 			nothing = err == nil && sent == nil
 			return err
 		})
 		err := commit(ctx, conn, b)
-		if nothing {
+		switch {
+		case nothing && err == nil && !ready:
+			return errLow
+		case nothing:
 			return unavailable(err)
 		}
 		done = err == nil
 		return err
+	}
+	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		return t.raising(ctx, conn, func() error { return try(ctx, conn) })
 	})
 	if errors.Is(err, errPinned) || errors.Is(err, errFull) {
 		return false, roomdriver.Found{}, nil

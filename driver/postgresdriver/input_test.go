@@ -62,7 +62,7 @@ func TestAcquire_SaysWhatToDo(t *testing.T) {
 		`REVOKE CREATE ON SCHEMA public FROM PUBLIC`, // as from version 15 on
 		`CREATE DATABASE shut`, `REVOKE CONNECT ON DATABASE shut FROM PUBLIC`, SQL(WithTable("closed")),
 		`CREATE TABLE other (key text)`, `CREATE TABLE older (key text PRIMARY KEY, record bytea)`,
-		`CREATE VIEW seen AS SELECT ''::text AS key, ''::bytea AS record, 0::bigint AS ends`, `CHECKPOINT`,
+		`CREATE VIEW seen AS SELECT ''::text AS key, ''::bytea AS record, 0::bigint AS ends; CREATE SEQUENCE seen_tokens`, `CHECKPOINT`,
 	} {
 		exec(t, boss, sql)
 	}
@@ -161,7 +161,7 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 	boss := admin(t, server.URL())
 	for _, sql := range []string{
 		SQL(WithSchema("locks")), `CREATE ROLE app LOGIN`, `GRANT USAGE ON SCHEMA locks TO app`,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON locks.leasehold TO app`,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON locks.leasehold TO app`, `GRANT USAGE ON SEQUENCE locks.leasehold_tokens TO app`,
 	} {
 		exec(t, boss, sql)
 	}

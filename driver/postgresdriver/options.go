@@ -60,11 +60,11 @@ func newOptions(opts []Option) (options, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if err := checkName("table", o.table); err != nil {
+	if err := checkName("table", o.table, 63-len(sequenceSuffix)); err != nil {
 		return o, err
 	}
 	if o.schema != "" {
-		if err := checkName("schema", o.schema); err != nil {
+		if err := checkName("schema", o.schema, 63); err != nil {
 			return o, err
 		}
 	}
@@ -83,9 +83,9 @@ func newOptions(opts []Option) (options, error) {
 }
 
 // checkName refuses names that PostgreSQL would cut or refuse.
-func checkName(what, name string) error {
-	if name == "" || len(name) > 63 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
-		return fmt.Errorf("%s name %q is not between 1 and 63 bytes of UTF-8", what, name)
+func checkName(what, name string, most int) error {
+	if name == "" || len(name) > most || !utf8.ValidString(name) || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("%s name %q is not between 1 and %d bytes of UTF-8", what, name, most)
 	}
 	return nil
 }

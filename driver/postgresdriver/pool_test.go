@@ -70,7 +70,7 @@ func lone(t *testing.T) (*Driver, *pgx.Conn) {
 	s := postgrestest.Start(t)
 	boss := admin(t, s.URL())
 	exec(t, boss, SQL())
-	exec(t, boss, `CREATE ROLE lone LOGIN CONNECTION LIMIT 1; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO lone`)
+	exec(t, boss, `CREATE ROLE lone LOGIN CONNECTION LIMIT 1; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO lone; GRANT USAGE ON SEQUENCE leasehold_tokens TO lone`)
 	return openURL(t, as("lone", s.URL())), boss
 }
 

@@ -18,7 +18,8 @@ const version = "leasehold 1"
 // named, for migrations by hand. Running them again has no effect.
 //
 // A row is a lock: its name, its record, in an encoding that package roomdriver documents,
-// and when the row may be deleted, in milliseconds since 1970. Pages are filled by half
+// and when the row may be deleted, in milliseconds since 1970. The sequence counts the tokens of
+// all locks, together with a row of its own. Pages are filled by half
 // and no column that changes has an index, so that updates stay in their page (HOT).
 func SQL(opts ...Option) string {
 	o, err := newOptions(opts)
@@ -37,12 +38,13 @@ func (o options) createSchema() string {
 }
 
 func (o options) createTable() string {
-	return strings.NewReplacer("TABLE_NAME", o.name(), "VERSION", version).Replace(`CREATE TABLE IF NOT EXISTS TABLE_NAME (
+	return strings.NewReplacer("TABLE_NAME", o.name(), "VERSION", version, "SEQUENCE_NAME", o.sequence()).Replace(`CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	key    text COLLATE "C" PRIMARY KEY,
 	record bytea NOT NULL,
 	ends   bigint NOT NULL
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE TABLE_NAME IS 'VERSION: locks';
+CREATE SEQUENCE IF NOT EXISTS SEQUENCE_NAME OWNED BY TABLE_NAME.key;
 `)
 }
 
@@ -116,8 +118,8 @@ func (t *table) create() error {
 			return err
 		}
 		var table, schema bool
-		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL, EXISTS (SELECT FROM pg_namespace WHERE nspname = $2)`,
-			t.cfg.name(), t.cfg.schema).Scan(&table, &schema); err != nil || table {
+		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL AND to_regclass($3) IS NOT NULL, EXISTS (SELECT FROM pg_namespace WHERE nspname = $2)`,
+			t.cfg.name(), t.cfg.schema, t.cfg.sequence()).Scan(&table, &schema); err != nil || table {
 			return err
 		}
 		text := t.cfg.createTable()

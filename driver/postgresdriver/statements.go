@@ -9,8 +9,10 @@ import (
 
 // statements are the texts with the name of the table.
 type statements struct {
-	lock, lockMany, notes, insert, update, remove, read, list, sweep string
-	exchangeNone, exchange, exchangeForNone                          string
+	lock, lockMany, notes, also, insert, update, remove, read, list, sweep string
+	exchangeNone, exchange, exchangeForNone                                string
+	exchangeNoneToMint, exchangeToMint                                     string
+	raise, raised, count, push                                             string
 }
 
 // The clock is read by a statement of its own after the row was locked: one statement
@@ -20,6 +22,7 @@ const (
 	limit = `SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true),
 		set_config('lock_timeout', $2, true)`
 	hurry  = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
+	enter  = hurry + `, pg_advisory_xact_lock($3)`
 	clock  = `SELECT ` + micros
 	guard  = `SELECT pg_advisory_xact_lock(id) FROM unnest($1::bigint[]) AS id`
 	notify = `SELECT pg_notify(address, body) FROM unnest($1::text[], $2::text[]) AS message (address, body)`
@@ -42,7 +45,10 @@ const (
 )
 
 // sql puts the name of the table into a statement.
-func (o options) sql(text string) string { return strings.ReplaceAll(text, "TABLE_NAME", o.name()) }
+func (o options) sql(text string) string {
+	return strings.NewReplacer("TABLE_NAME", o.name(), "SEQUENCE", literal(o.sequence()),
+		"SETTING", `'leasehold.t' || `+literal(o.name())+`::regclass::oid`).Replace(text)
+}
 
 func newStatements(with func(text string) string) statements {
 	lock := with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE`)
@@ -51,7 +57,23 @@ func newStatements(with func(text string) string) statements {
 			SELECT (SELECT max(sent) FROM done), CASE WHEN NOT EXISTS (SELECT FROM done) THEN
 				(SELECT record FROM TABLE_NAME WHERE key = $1::text) END, ` + micros)
 	}
+	// The counter is read and increased after the conditions.
+	toMint := func(change string) string {
+		change = strings.ReplaceAll(change, "COUNTER", counterRow+` AS counter`)
+		return with(`WITH done AS (` + change + allowed + `, t.record)
+			SELECT (SELECT sent FROM done), CASE WHEN EXISTS (SELECT FROM done) THEN (SELECT record FROM done) ELSE
+				(SELECT record FROM TABLE_NAME WHERE key = $1::text) END, ` + micros + `, ` + raisedLately + ` AND ` + counterRow + ` IS NOT NULL`)
+	}
+	minted := func(least string) string {
+		return `overlay($8::bytea PLACING int8send(greatest(` + least + `::bigint, counter.ends + nextval(SEQUENCE))) FROM 10)`
+	}
 	return statements{
+		exchangeNoneToMint: toMint(`INSERT INTO TABLE_NAME AS t (key, record, ends)
+			SELECT $1::text, ` + minted("$10") + `, $9::bigint FROM COUNTER
+			WHERE ` + intime + ` AND ` + raisedLately + ` AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE key = $1::text) ON CONFLICT (key) DO NOTHING`),
+		exchangeToMint: toMint(`UPDATE TABLE_NAME AS t SET record = ` + minted("$11") + `, ends = $9::bigint FROM COUNTER
+			WHERE key = $1::text AND record = $10::bytea AND ` + intime + ` AND ` + raisedLately),
+		raise: with(raise), raised: with(raised), count: with(count), push: with(push),
 		exchangeNone: exchange(`INSERT INTO TABLE_NAME AS t (key, record, ends)
 			SELECT $1::text, $8::bytea, $9::bigint WHERE ` + intime + ` ON CONFLICT (key) DO NOTHING`),
 		exchange: exchange(`UPDATE TABLE_NAME AS t SET record = $8::bytea, ends = $9::bigint
@@ -59,6 +81,7 @@ func newStatements(with func(text string) string) statements {
 		exchangeForNone: exchange(`DELETE FROM TABLE_NAME AS t WHERE key = $1::text AND record = $8::bytea AND ` + intime),
 		lock:            lock,
 		lockMany:        lock + ` SKIP LOCKED`,
+		also:            with(`SELECT key, record FROM TABLE_NAME WHERE key = $1`),
 		notes:           with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[]) FOR UPDATE`),
 		insert:          with(`INSERT INTO TABLE_NAME (key, record, ends) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[])`),
 		update: with(`UPDATE TABLE_NAME AS t SET record = n.record, ends = n.ends

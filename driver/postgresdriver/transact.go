@@ -23,8 +23,11 @@ func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(in
 	silent, shut := false, false
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		for {
-			tx := transaction{table: t, conn: conn, items: items, silent: silent, shut: shut}
-			skipped, err = tx.run(ctx, f)
+			err = t.raising(ctx, conn, func() (err error) {
+				tx := transaction{table: t, conn: conn, items: items, silent: silent, shut: shut}
+				skipped, err = tx.run(ctx, f)
+				return err
+			})
 			switch {
 			case errors.Is(err, errTaken):
 			case errors.Is(err, errFull) && !silent:
@@ -47,8 +50,10 @@ type transaction struct {
 	silent bool // sends no messages
 	shut   bool // makes the step refuse new holders
 
-	records map[string][]byte
-	now     time.Time
+	records     map[string][]byte
+	now         time.Time
+	base, value *int64 // of the counter: a token is their sum; nil if there are several items
+	push        int64  // the least base for the next transaction, or 0
 
 	inserts, updates rows
 	removes          []string
@@ -74,6 +79,14 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 		rollback(ctx, tx.conn)
 		return nil, unavailable(err) // the records are unchanged
 	}
+	token := int64(0)
+	if len(tx.items) == 1 {
+		if tx.base == nil || tx.value == nil {
+			rollback(ctx, tx.conn)
+			return nil, errLow
+		}
+		token = *tx.base + *tx.value
+	}
 	for i, item := range tx.items {
 		record, ok := tx.records[item.Key]
 		if !ok && len(tx.items) > 1 {
@@ -81,12 +94,15 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 			continue
 		}
 		note := tx.records[item.Note]
-		change := f(i, roomdriver.Found{Record: record, Note: note, Now: tx.now, Shut: tx.shut})
+		change := f(i, roomdriver.Found{Record: record, Note: note, Also: tx.records[item.Also], Now: tx.now, Token: token, Shut: tx.shut})
 		if change.Enters && len(tx.items) > 1 {
 			skipped = append(skipped, i) // this item may be pinned; the remaining items continue
 			continue
 		}
 		tx.enters = change.Enters
+		if change.Token > 0 {
+			tx.push = change.Token - *tx.value
+		}
 		if err := errors.Join(tx.put(item.Key, record, change.Record), tx.put(item.Note, note, change.Note)); err != nil {
 			rollback(ctx, tx.conn)
 			return nil, unavailable(err)
@@ -100,16 +116,20 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 	return skipped, nil
 }
 
-// read begins the transaction, locks the rows and then reads the clock. If notes are
-// requested, an additional lock excludes other transactions, since there may be no row. An
-// existing note is locked against sweeps, which might remove it together with the update.
+// read begins the transaction, locks the rows, and then reads the clock and takes a token. An
+// additional lock excludes other transactions of a single item, and of one with a note, since
+// there may be no row. An existing note is locked against sweeps, which might remove it
+// together with the update.
 func (tx *transaction) read(ctx context.Context) error {
 	var keys, notes []string
 	var guards []int64
 	for _, item := range tx.items {
 		keys = append(keys, item.Key)
 		if item.Note != "" {
-			notes, guards = append(notes, item.Note), append(guards, tx.cfg.lockID("note", item.Key))
+			notes = append(notes, item.Note)
+		}
+		if item.Note != "" || len(tx.items) == 1 {
+			guards = append(guards, tx.cfg.lockID("key", item.Key))
 		}
 	}
 	slices.Sort(guards)
@@ -117,7 +137,7 @@ func (tx *transaction) read(ctx context.Context) error {
 	b := &pgx.Batch{}
 	b.Queue(begin)
 	b.Queue(limit, milliseconds(tx.limit), milliseconds(queueing(ctx, tx.limit)))
-	if len(notes) > 0 {
+	if len(guards) > 0 {
 		b.Queue(guard, guards)
 	}
 	lock := tx.sql.lock
@@ -128,7 +148,14 @@ func (tx *transaction) read(ctx context.Context) error {
 	if len(notes) > 0 {
 		b.Queue(tx.sql.notes, notes).Query(tx.collect)
 	}
-	b.Queue(clock).QueryRow(func(row pgx.Row) error { return row.Scan((*instant)(&tx.now)) })
+	if len(tx.items) == 1 {
+		if also := tx.items[0].Also; also != "" {
+			b.Queue(tx.sql.also, also).Query(tx.collect)
+		}
+		b.Queue(tx.sql.count).QueryRow(func(row pgx.Row) error { return row.Scan((*instant)(&tx.now), &tx.base, &tx.value) })
+	} else {
+		b.Queue(clock).QueryRow(func(row pgx.Row) error { return row.Scan((*instant)(&tx.now)) })
+	}
 	return tx.conn.SendBatch(ctx, b).Close()
 }
 
@@ -175,6 +202,9 @@ func (tx *transaction) write(ctx context.Context) error {
 	}
 	if len(tx.addresses) > 0 && !tx.silent {
 		b.Queue(notify, tx.addresses, tx.body)
+	}
+	if tx.push > 0 { // late, since the sessions that raise the counter wait for its end
+		b.Queue(tx.sql.push, tx.push)
 	}
 	if b.Len() == 0 || ctx.Err() != nil {
 		rollback(ctx, tx.conn)

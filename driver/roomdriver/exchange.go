@@ -46,7 +46,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 		found.Token = counted + 1
 	}
 	next, _, refused := d.take(c, found, slack, counted)
-	if refused == nil && d.cfg.counts && (v.kept || v.minted > 0 && (v.token > found.Token || len(v.wakes) > 0)) {
+	if refused == nil && d.cfg.counts && (v.kept || v.minted > 1 || v.minted > 0 && (v.last != v.token || len(v.wakes) > 0)) {
 		return false, Found{} // a transaction is told the token before its step
 	}
 	if refused != nil || same(found.Record, next) {
@@ -69,11 +69,12 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	}
 	sent := time.Now()
 	done, now, err := d.swap.Exchange(ctx, x)
-	token := found.Token
+	token := v.token
 	if done && x.Mints {
 		next = now.Record
-		token = room.Token(next)
-		d.known.count(token)
+		if token = room.Token(next); token > v.token || token == found.Token {
+			d.known.count(token)
+		}
 	}
 	if err != nil || now.Now.IsZero() {
 		d.known.forget(v.key)
@@ -85,7 +86,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 		if slack > 0 && !agrees {
 			err = errStepped
 		}
-		c.settle(now.Now, found.Token, token)
+		c.settle(now.Now, v.token, token)
 		d.finish(ctx, v, err)
 	}
 	return done, now

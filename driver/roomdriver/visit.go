@@ -31,6 +31,7 @@ type visit struct {
 	called  bool
 	enters  bool  // by the last step the lock has changed hands
 	minted  int   // how many tokens the last step has minted
+	last    int64 // the last of them
 	token   int64 // the last token of the record after it
 	passes  int64 // a token that the table's counter has to pass for it, or 0
 	kept    bool  // the record is left for its token alone
@@ -223,7 +224,7 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 			return nil, nil, err
 		}
 	}
-	v.crowded, v.minted, v.token, v.passes = crowded(&r), r.Store.Minted, r.Token, 0
+	v.crowded, v.minted, v.last, v.token, v.passes = crowded(&r), r.Store.Minted, r.Store.Last, r.Token, 0
 	switch {
 	case r.Token <= counted:
 	case v.minted > 0 && r.Token == found.Token:

@@ -145,7 +145,7 @@ func (s *scene) mint(p *Party) int64 {
 		return s.Inside[0].Token
 	}
 	s.Token = max(s.Token+1, cmp.Or(s.Store.Next, s.now), p.MinToken+1)
-	s.Store.Minted++
+	s.Store.Minted, s.Store.Last = s.Store.Minted+1, s.Token
 	return s.Token
 }
 

@@ -31,8 +31,11 @@ import (
 // version is the version that is written, and the only one that is read so far.
 const version = 1
 
-// headSize is the size of the data before the fields.
-const headSize = 1 + 8 + 8
+// headSize is the size of the data before the fields, and endSize up to the time.
+const (
+	endSize  = 1 + 8
+	headSize = endSize + 8
+)
 
 // Never is the end of a record that is never forgotten.
 const Never = 1<<63 - 1
@@ -58,6 +61,9 @@ func Decode(b []byte) (Record, error) {
 	if _, err := End(b); err != nil {
 		return Record{}, err
 	}
+	if len(b) < headSize {
+		return Record{}, errDamaged
+	}
 	fields := b[headSize:]
 	r := Record{Token: Token(b)}
 	c := codec{reads: true, b: fields, text: string(fields), token: r.Token}
@@ -74,7 +80,7 @@ func End(b []byte) (ms int64, err error) {
 	if len(b) > 0 && b[0] != version {
 		return 0, fmt.Errorf("it has version %d, and this program reads version %d only: let all programs use one version", b[0], version)
 	}
-	if len(b) < headSize {
+	if len(b) < endSize {
 		return 0, errDamaged
 	}
 	end := binary.BigEndian.Uint64(b[1:])
@@ -84,9 +90,9 @@ func End(b []byte) (ms int64, err error) {
 	return int64(end), nil
 }
 
-// Token returns the last token of an encoded record, of which End has no error.
+// Token returns the last token of an encoded record.
 func Token(b []byte) int64 {
-	return int64(binary.BigEndian.Uint64(b[1+8:]) & math.MaxInt64) //nolint:gosec // not negative
+	return int64(binary.BigEndian.Uint64(b[endSize:headSize]) & math.MaxInt64) //nolint:gosec // not negative
 }
 
 // End returns when a record may be removed, in ms: when its contents have expired, and the

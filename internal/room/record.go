@@ -57,8 +57,9 @@ type Store struct {
 	// Next is greater than every token that the store has removed with its record. It is 0 in
 	// a store without a counter: the clock takes its place.
 	Next int64
-	// Minted is how many tokens the steps have minted.
+	// Minted is how many tokens the steps have minted, and Last the last of them.
 	Minted int
+	Last   int64
 	// Marked reports whether the mark of the store shows that it has lost no data.
 	Marked bool
 }

@@ -1,0 +1,156 @@
+package postgresdriver
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+)
+
+const countLocks = `SELECT count(*) FROM leasehold WHERE key NOT LIKE E'\x01%' AND key <> 'warm-up'`
+
+// cycle takes and gives up a lock, and returns its token.
+func cycle(t *testing.T, d *Driver, key string) int64 {
+	t.Helper()
+	token := acquire(t, d, mutex(key, "a"), driver.Granted).Token
+	release(t, d, key, "a")
+	return token
+}
+
+func TestCounter_ReleasedLocksLeaveNoRowAndTokensRise(t *testing.T) {
+	server, clock := postgrestest.StartWithClock(t)
+	d, other := warm(t, openURL(t, server.URL()+"&create=true")), openURL(t, server.URL())
+	boss := admin(t, server.URL())
+	last := int64(0)
+	for _, step := range []time.Duration{0, 2 * time.Hour, -5 * time.Hour, 20 * time.Minute} {
+		clock.Step(step)
+		for i, d := range []*Driver{d, other, d, d} {
+			token := cycle(t, d, "k")
+			if token <= last {
+				t.Errorf("%v, call %d: token %d follows %d", step, i, token, last)
+			}
+			last = token
+		}
+		for i := range 20 {
+			cycle(t, d, fmt.Sprint(step, i))
+		}
+		if n := value[int](t, boss, countLocks); n != 0 {
+			t.Errorf("%v: %d rows are left", step, n)
+		}
+	}
+}
+
+// Whatever of the counter comes back from the past, sessions that begin after that raise it to the clock.
+func TestCounter_TokensRiseAfterARestore(t *testing.T) {
+	d, server := newStore(t, "")
+	boss := admin(t, server.URL())
+	for name, restore := range map[string]string{
+		"row":          `UPDATE leasehold SET ends = 5 WHERE key = E'\x01tokens'`,
+		"no row":       `DELETE FROM leasehold WHERE key = E'\x01tokens'`,
+		"sequence":     `SELECT setval('leasehold_tokens', 1)`,
+		"both":         `UPDATE leasehold SET ends = 5 WHERE key = E'\x01tokens'; SELECT setval('leasehold_tokens', 1)`,
+		"all the data": `TRUNCATE leasehold RESTART IDENTITY`,
+		"new table":    `DROP TABLE leasehold; ` + SQL(),
+	} {
+		last := int64(0)
+		for range 50 {
+			last = cycle(t, d, "k")
+		}
+		exec(t, boss, restore)
+		if name != "no row" && name != "all the data" && name != "new table" { // a running server does not lose the rest
+			exec(t, boss, `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+		}
+		eventually(t, func() bool { // the driver finds its connections broken
+			reply, err := d.Acquire(t.Context(), mutex("k", "b"))
+			if err == nil && reply.Token <= last {
+				t.Errorf("%s: token %d follows %d", name, reply.Token, last)
+			}
+			return err == nil
+		})
+		release(t, d, "k", "b")
+	}
+}
+
+// Between the look at a lock that has no row and the insertion nobody else can take a token for it: a
+// call of the other kind waits.
+func TestCounter_NobodyIsFasterAtALockWithoutARow(t *testing.T) {
+	d, server := newStore(t, "")
+	boss, other := admin(t, server.URL()), warm(t, openURL(t, server.URL()))
+	var all sync.WaitGroup
+	var first, second int64
+	_, err := d.table.Transact(t.Context(), []roomdriver.Item{{Key: "k"}}, func(_ int, found roomdriver.Found) roomdriver.Change {
+		first = found.Token
+		done := make(chan struct{})
+		all.Go(func() {
+			defer close(done)
+			reply, err := other.Acquire(t.Context(), mutex("k", "a"))
+			if err != nil {
+				t.Error(err)
+			}
+			second = reply.Token
+		})
+		eventually(t, func() bool {
+			select {
+			case <-done:
+				t.Error("it did not wait")
+				return true
+			default:
+				return value[int](t, boss, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`) == 1
+			}
+		})
+		return roomdriver.Change{}
+	})
+	noError(t, err)
+	if all.Wait(); first == 0 || second <= first {
+		t.Errorf("token %d follows %d", second, first)
+	}
+}
+
+func TestCounter_IsPushedByAMinimumThatIsNear(t *testing.T) {
+	d, server := newStore(t, "")
+	boss := admin(t, server.URL())
+	for ahead, rows := range map[time.Duration]int{500 * time.Millisecond: 0, time.Hour: 1} {
+		req := mutex(fmt.Sprint("ahead ", ahead), "a")
+		req.MinToken = time.Now().Add(ahead).UnixMicro()
+		if got := acquire(t, d, req, driver.Granted).Token; got != req.MinToken+1 {
+			t.Errorf("%v: token %d, want %d", ahead, got, req.MinToken+1)
+		}
+		release(t, d, req.Key, "a")
+		if n := value[int](t, boss, countLocks+` AND key = '`+req.Key+`'`); n != rows {
+			t.Errorf("%v: %d rows are left, want %d", ahead, n, rows)
+		}
+		if got := cycle(t, d, req.Key); got <= req.MinToken+1 {
+			t.Errorf("%v: token %d follows %d", ahead, got, req.MinToken+1)
+		}
+	}
+}
+
+func TestCounter_DoctorNamesWhatIsWrong(t *testing.T) {
+	d, server := newStore(t, "")
+	boss := admin(t, server.URL())
+	acquire(t, d, mutex("held", "a"), driver.Granted)
+	if f := findings(t, d)["counter"]; f.Severity != driver.Good {
+		t.Errorf("%+v", f)
+	}
+	exec(t, boss, `UPDATE leasehold SET ends = ends * 100 WHERE key = E'\x01tokens'`)
+	_, err := d.Acquire(t.Context(), mutex("k", "a"))
+	if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "leasehold doctor") {
+		t.Errorf("%v", err)
+	}
+	renewed(t.Context(), t, d, "held")
+	if f := findings(t, d)["counter"]; f.Severity != driver.Unsafe || !strings.Contains(f.Remedy, "DELETE FROM") {
+		t.Errorf("%+v", f)
+	}
+	exec(t, boss, `DELETE FROM leasehold WHERE key = E'\x01tokens'`)
+	cycle(t, d, "k")
+	exec(t, boss, `DROP SEQUENCE leasehold_tokens`)
+	if f := findings(t, d)["sequence"]; f.Severity != driver.Unsafe || !strings.Contains(f.Remedy, "CREATE SEQUENCE") {
+		t.Errorf("%+v", f)
+	}
+}
