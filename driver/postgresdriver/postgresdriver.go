@@ -171,7 +171,7 @@ func open(cfg *pgxpool.Config, opts []Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgresdriver: %w: %w", err, driver.ErrInvalid)
 	}
-	return &Driver{rooms: roomdriver.New(t, roomdriver.WithCounter()), table: t}, nil
+	return &Driver{rooms: roomdriver.New(t), table: t}, nil
 }
 
 // connect returns a pool, which makes its connections when they are needed.

@@ -14,8 +14,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var counting = []roomdriver.Option{roomdriver.WithCounter()}
-
 // kinds are tables of every kind.
 var kinds = []struct {
 	name    string
@@ -35,11 +33,10 @@ var kinds = []struct {
 	}},
 	{name: "transactions", table: func(r *rows) roomdriver.Table { return &ledger{rows: r} }},
 	{name: "transactions without a memory", table: func(r *rows) roomdriver.Table { return &ledger{rows: r} }, options: []roomdriver.Option{roomdriver.WithMemory(0)}},
-	{name: "counting transactions", table: func(r *rows) roomdriver.Table { return &ledger{rows: r, counts: true} }, options: counting},
-	{name: "counting exchanges", table: func(r *rows) roomdriver.Table {
+	{name: "counting transactions", table: func(r *rows) roomdriver.Table { return &ledger{rows: r, counts: true} }},
+	{name: "exchanging", table: func(r *rows) roomdriver.Table {
 		return exchanging{&ledger{rows: r, overtaken: true, counts: true}}
-	}, options: counting},
-	{name: "exchanging", table: func(r *rows) roomdriver.Table { return exchanging{&ledger{rows: r, overtaken: true}} }},
+	}},
 }
 
 func TestTable(t *testing.T) {

@@ -18,7 +18,7 @@ func forEachCounting(t *testing.T, f func(t *testing.T, r *rows, d *roomdriver.D
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRows()
-				f(t, r, open(t, table(&ledger{rows: r, counts: true}), counting...))
+				f(t, r, open(t, table(&ledger{rows: r, counts: true})))
 			})
 		})
 	}
@@ -108,7 +108,7 @@ func TestCounter_PassesTheTokensOfAHandOver(t *testing.T) {
 func TestCounter_HandOverByARenewalOfManyTicketsIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()
-		d := open(t, &ledger{rows: r, counts: true}, counting...)
+		d := open(t, &ledger{rows: r, counts: true})
 		refs := make([]driver.Ref, 2)
 		for i, key := range []string{"k", "l"} {
 			holder, waiter := request("a"), shared("b")
@@ -132,7 +132,7 @@ func TestCounter_HandOverByARenewalOfManyTicketsIsCounted(t *testing.T) {
 func TestCounter_PairOfAFreshNameIsTwoExchanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()
-		d := open(t, exchanging{&ledger{rows: r, counts: true}}, counting...)
+		d := open(t, exchanging{&ledger{rows: r, counts: true}})
 		for _, id := range []string{"first", "second", "third"} {
 			r.calls = 0
 			req := request(id)

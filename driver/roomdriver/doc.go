@@ -50,8 +50,9 @@
 //   - A step back keeps locks of dead holders closed for as much longer (P5). Tokens
 //     still rise: a token follows the last one, whatever the clock shows (P4).
 //     Only after a record was removed does the clock alone determine the token. So
-//     records are remembered for an hour after their last token ([WithMemory]),
-//     and the clock must not be stepped back by more than that.
+//     a table without a counter of tokens ([Found]) remembers records for an hour after
+//     their last token ([WithMemory]), and its clock must not be stepped back by more
+//     than that.
 //   - It counts microseconds since the Unix epoch, since tokens are seeded with it:
 //     a token is greater than all of a store that was lost, if the clock was right
 //     before and after. Milliseconds do as well.
@@ -59,11 +60,11 @@
 // # Removal of records
 //
 // A record may be removed when the lock is free, without waiters, no delay or
-// forbidden id counts, and its token is older than the memory. [End]
+// forbidden id counts, and its token is known to the counter or older than the memory. [End]
 // reads that time out of a record; a table can keep it in a column and look for it.
-// Without a memory a release removes the record at once. By default a record outlives
-// its lock, and the conformance suite does not see whether the table removes it: play the
-// suite a second time with [WithMemory](0), and the suite for tables,
+// With a counter, or without a memory, a release removes the record at once. Otherwise a
+// record outlives its lock, and the conformance suite does not see whether the table removes
+// it: play the suite a second time with [WithMemory](0), and the suite for tables,
 // [github.com/leasehold-go/leasehold/driver/roomdriver/tabletest].
 //
 // The driver sweeps: soon after the first record that it writes, so that short-lived
@@ -79,7 +80,8 @@
 //
 //	1 byte    version: 1
 //	8 bytes   end, in ms, big-endian; 2^63-1 is never
-//	int       last token; arrivals so far; limit; closed until (ms)
+//	8 bytes   last token, big-endian
+//	int       arrivals so far; limit; closed until (ms)
 //	str int   the waiter that was asked to check, and when (ms)
 //	list      holders, in the order of entry
 //	list      waiters, in the order in which they are served
@@ -88,7 +90,7 @@
 //
 // A holder or waiter is id, owner, re-entrant, labels (map), since (ms), mode,
 // policy, weight, TTL, confirmation window, delay (ms each), minimum token, address,
-// rank, expiry (ms), token, when it was called (ms), confirmed, visit. An int or a
+// rank, expiry (ms), token (0 is the last one), when it was called (ms), confirmed, visit. An int or a
 // bool is a zigzag varint; a str, list or map begins with its length as an unsigned
 // varint, and the keys of a map are sorted.
 //

@@ -50,7 +50,6 @@ func New(t Table, options ...Option) *Driver {
 	d := &Driver{table: t, cfg: newConfig(options)}
 	d.tx, _ = t.(Transactor)
 	d.swap, _ = t.(Exchanger)
-	d.known.counts = d.cfg.counts
 	d.turns.waiting = make(map[string][]*turn)
 	d.rooms, _ = t.(rooms)
 	d.sweeps.init(d)
@@ -84,7 +83,7 @@ func (d *Driver) enter(ctx context.Context, req driver.Request, probe string) (d
 	if req.SingleUseID {
 		c.once = req.ID
 	}
-	c.guarded = req.Guard && (d.cfg.counts || d.rooms != nil)
+	c.guarded = req.Guard && (d.tx != nil || d.rooms != nil)
 	left := ""
 	reply, err := c.answer(d.do(ctx, c))
 	if err == nil && c.left != "" { // after an error the call may still be in use

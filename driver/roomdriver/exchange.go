@@ -42,11 +42,9 @@ func (d *Driver) exchange(ctx context.Context, c call) (done bool) {
 func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Duration) (done bool, now Found) {
 	v := c.state()
 	counted := d.known.counted()
-	if d.cfg.counts {
-		found.Token = counted + 1
-	}
+	found.Token = counted + 1
 	next, _, refused := d.take(c, found, slack, counted)
-	if refused == nil && d.cfg.counts && (v.kept || v.minted > 1 || v.minted > 0 && (v.last != v.token || len(v.wakes) > 0)) {
+	if refused == nil && (v.kept || v.minted > 1 || v.minted > 0 && (v.last != v.token || len(v.wakes) > 0)) {
 		return false, Found{} // a transaction is told the token before its step
 	}
 	if refused != nil || same(found.Record, next) {
@@ -62,7 +60,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	}
 	x := Exchange{
 		Key: v.key, Before: found.Record, From: found.Now, Until: found.Now.Add(overdue),
-		Change: Change{Record: next, Enters: v.enters, Messages: d.messages(v.wakes)}, Mints: d.cfg.counts && v.minted > 0,
+		Change: Change{Record: next, Enters: v.enters, Messages: d.messages(v.wakes)}, Mints: v.minted > 0,
 	}
 	if slack > 0 {
 		x.Until = found.Now.Add(slack + drift)
@@ -72,7 +70,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	token := v.token
 	if done && x.Mints {
 		next = now.Record
-		if token = room.Token(next); token > v.token || token == found.Token {
+		if token = room.Token(next); token > v.token || v.counted {
 			d.known.count(token)
 		}
 	}
@@ -143,8 +141,7 @@ type known struct {
 	mu      sync.Mutex
 	records map[string]seen
 	size    int
-	counts  bool  // the table has a counter
-	counter int64 // the greatest value of it that was seen
+	counter int64 // the greatest value of the table's counter that was seen
 
 	shows      time.Time // a reading of the table's clock …
 	sent, came time.Time // … and our clock before and after it
@@ -158,15 +155,12 @@ type seen struct {
 
 // guess returns the record of a key as it was last seen, and the least that the table's
 // clock can show now. It may show up to slack more. Without a slack there is no guess.
-//
-// Without a counter it is not guessed that there is no record: its first token is made of the
-// clock alone, and has to be greater than one that the table has just lost.
 func (k *known) guess(key string) (found Found, slack time.Duration, crowded bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	last, ok := k.records[key]
+	last := k.records[key]
 	least, most := k.clock(time.Now())
-	if slack = most.Sub(least); !ok && !k.counts || last.crowded || slack > vague {
+	if slack = most.Sub(least); last.crowded || slack > vague {
 		return Found{}, 0, last.crowded
 	}
 	return Found{Record: last.record, Now: least}, slack, false

@@ -101,7 +101,8 @@ type Transactor interface {
 }
 
 // Exchanger is implemented by a [Transactor] that can replace one record by one
-// request, without a lock: a conditional write. The driver then does so where it can.
+// request, without a lock: a conditional write. It has a counter of tokens ([Found]). The
+// driver makes conditional writes where it can.
 // It often has the record and the clock from the last call, and need not read.
 type Exchanger interface {
 	Transactor
@@ -124,10 +125,10 @@ type Exchange struct {
 	Before      []byte
 	From, Until time.Time
 	Change
-	// Mints asks for a token: the table writes the next value of its counter ([WithCounter]), or
-	// the number that it finds there if that is greater, into the bytes 9 to 16 of the new record,
-	// big-endian, and returns the written record in found if done. The value is taken when no
-	// other call can give the key a token before this one.
+	// Mints asks for a token: the table writes the next value of its counter, or the number that
+	// it finds there if that is greater, into the bytes 9 to 16 of the new record, big-endian, and
+	// returns the written record in found if done. The value is taken when no other call can
+	// give the key a token before this one.
 	Mints bool
 }
 
@@ -150,8 +151,14 @@ type Item struct {
 type Found struct {
 	Record, Note, Also []byte
 	Now                time.Time
-	// Token is the next value of the table's counter ([WithCounter]), taken after the record
-	// was locked. It is only needed in a transaction of one item.
+	// Token is the next value of the table's counter of tokens, taken after the record was
+	// locked, or 0 if it has none. It is only needed in a transaction of one item. The record
+	// of a lock is then removed with its release, since the counter remembers for all locks.
+	//
+	// A value is greater than all before it. It is not ahead of the clock, unless the clock was
+	// stepped back or [Change] asks for more, and at most an hour behind it. After the table has
+	// lost data it is greater than before, if the clock was right: for instance, each new
+	// connection raises the counter to the clock.
 	Token int64
 	// Shut blocks new holders for a moment: it keeps the lock closed for a quarter of a
 	// second, and a lease exclusive that is to become shared: the driver then answers

@@ -251,7 +251,7 @@ func TestTurns_AGroupForWhichNobodyWaitsEnds(t *testing.T) {
 
 func TestExchange_AKnownRecordNeedsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := exchanging{&ledger{rows: newRows()}}
+		table := exchanging{&ledger{rows: newRows(), counts: true}}
 		d, other := open(t, table), open(t, table)
 		requests := func(want int, what string, f func()) {
 			t.Helper()
@@ -269,9 +269,9 @@ func TestExchange_AKnownRecordNeedsOneRequest(t *testing.T) {
 		requests(1, "a refusal", func() { acquire(t, d, request("c"), driver.Busy) })
 		requests(1, "a refusal of another process", func() { acquire(t, other, request("c"), driver.Busy) })
 		requests(1, "its release", func() { release(t, d, driver.Ref{Key: "k", ID: "b"}, driver.Released) })
-		requests(2, "a grant to another process", func() { acquire(t, other, request("d"), driver.Granted) })
+		requests(1, "a grant to another process", func() { acquire(t, other, request("d"), driver.Granted) })
 		requests(1, "a wrong guess, answered with the record", func() { acquire(t, d, request("e"), driver.Busy) })
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + 10*time.Millisecond) // the estimate of the clock has prolonged the lease
 		requests(2, "a clock that was not read for long", func() { acquire(t, d, request("e"), driver.Granted) })
 	})
 }
@@ -280,7 +280,7 @@ func TestExchange_AKnownRecordNeedsOneRequest(t *testing.T) {
 // the call, and tokens rise.
 func TestExchange_NeverShortensALeaseByAGuess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := exchanging{&ledger{rows: newRows()}}
+		table := exchanging{&ledger{rows: newRows(), counts: true}}
 		d := open(t, table)
 		const ttl = 500 * time.Millisecond
 		last, steps := int64(0), 0

@@ -34,6 +34,7 @@ type visit struct {
 	last    int64 // the last of them
 	token   int64 // the last token of the record after it
 	passes  int64 // a token that the table's counter has to pass for it, or 0
+	counted bool  // the table's counter passes that token
 	kept    bool  // the record is left for its token alone
 	shut    bool  // the next step must not let the lock change hands
 	// crowded reports whether the record contains more than holders after the last step.
@@ -155,7 +156,7 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 		record, note, err := d.take(calls[i], found, 0, found.Token)
 		v := calls[i].state()
 		delete(skipped, i)
-		if len(calls) > 1 && d.cfg.counts && v.minted > 0 { // the counter gives a token to a single item
+		if len(calls) > 1 && v.minted > 0 { // the counter gives a token to a single item
 			skipped[i] = true
 		}
 		if err != nil || skipped[i] {
@@ -206,6 +207,10 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 	if v.shut = found.Shut; v.shut {
 		r.Closed = max(r.Closed, now/1000+shut.Milliseconds())
 	}
+	taken := found.Token > 0 && found.Token == counted
+	if end, _ := room.End(found.Record); r.Token > counted && end == r.Until() && end < r.End(d.cfg.memory.Milliseconds()) {
+		counted = r.Token // as whoever wrote it knew
+	}
 	r.Store.Next = found.Token
 	if found.Also != nil {
 		mark, err := decode(markKey, found.Also)
@@ -227,12 +232,13 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 	v.crowded, v.minted, v.last, v.token, v.passes = crowded(&r), r.Store.Minted, r.Store.Last, r.Token, 0
 	switch {
 	case r.Token <= counted:
-	case v.minted > 0 && r.Token == found.Token:
+	case !taken && v.minted > 0 && r.Token == counted+1: // the counter gives this token, or a greater one
 		counted = r.Token
-	case counted > 0 && counted == found.Token && r.Token <= now+room.Lead:
+	case taken && r.Token <= now+room.Lead:
 		counted, v.passes = r.Token, r.Token
 	}
-	v.kept = r.Token > counted && r.Idle(now)
+	v.counted = r.Token <= counted
+	v.kept = !v.counted && r.Idle(now)
 	if noted {
 		note = d.remember(&r, v.once, found.Note, now)
 	}
