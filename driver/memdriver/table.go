@@ -36,7 +36,7 @@ type table struct {
 func newTable() *table { return &table{epoch: time.Now(), rooms: make(map[string]*room.Record)} }
 
 func (t *table) join() *Driver {
-	return &Driver{table: t, rooms: roomdriver.New(t, roomdriver.WithMemory(memory), roomdriver.WithSweep(0))}
+	return &Driver{table: t, rooms: roomdriver.New(t, roomdriver.WithSweep(0))}
 }
 
 // now returns the wall clock at the table's birth plus monotonic time since: it

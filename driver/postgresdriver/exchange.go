@@ -26,16 +26,16 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 	} else {
 		statement = t.sql.exchangeForNone
 	}
+	switch {
+	case x.Before == nil:
+		statement = t.sql.exchangeNone
+	case x.Mints:
+		statement = t.sql.exchangeToMint
+	}
 	if x.Before != nil {
 		args = append(args, x.Before)
-	} else {
-		statement = t.sql.exchangeNone
 	}
 	if x.Mints {
-		statement = t.sql.exchangeToMint
-		if x.Before == nil {
-			statement = t.sql.exchangeNoneToMint
-		}
 		args = append(args, binary.BigEndian.Uint64(x.Record[9:])&math.MaxInt64)
 	}
 	try := func(ctx context.Context, conn *pgxpool.Conn) error {

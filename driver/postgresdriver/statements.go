@@ -68,14 +68,12 @@ func newStatements(with func(text string) string) statements {
 		return `overlay($8::bytea PLACING int8send(greatest(` + least + `::bigint, counter.ends + nextval(SEQUENCE))) FROM 10)`
 	}
 	return statements{
-		exchangeNoneToMint: toMint(`INSERT INTO TABLE_NAME AS t (key, record, ends)
+		exchangeNone: toMint(`INSERT INTO TABLE_NAME AS t (key, record, ends)
 			SELECT $1::text, ` + minted("$10") + `, $9::bigint FROM COUNTER
 			WHERE ` + intime + ` AND ` + raisedLately + ` AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE key = $1::text) ON CONFLICT (key) DO NOTHING`),
 		exchangeToMint: toMint(`UPDATE TABLE_NAME AS t SET record = ` + minted("$11") + `, ends = $9::bigint FROM COUNTER
 			WHERE key = $1::text AND record = $10::bytea AND ` + intime + ` AND ` + raisedLately),
 		raise: with(raise), raised: with(raised), count: with(count), push: with(push),
-		exchangeNone: exchange(`INSERT INTO TABLE_NAME AS t (key, record, ends)
-			SELECT $1::text, $8::bytea, $9::bigint WHERE ` + intime + ` ON CONFLICT (key) DO NOTHING`),
 		exchange: exchange(`UPDATE TABLE_NAME AS t SET record = $8::bytea, ends = $9::bigint
 			WHERE key = $1::text AND record = $10::bytea AND ` + intime),
 		exchangeForNone: exchange(`DELETE FROM TABLE_NAME AS t WHERE key = $1::text AND record = $8::bytea AND ` + intime),

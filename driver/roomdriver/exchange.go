@@ -44,8 +44,8 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	counted := d.known.counted()
 	found.Token = counted + 1
 	next, _, refused := d.take(c, found, slack, counted)
-	if refused == nil && (v.kept || v.minted > 1 || v.minted > 0 && (v.last != v.token || len(v.wakes) > 0)) {
-		return false, Found{} // a transaction is told the token before its step
+	if refused == nil && next != nil && !v.exchangeable(found.Record) {
+		return false, Found{}
 	}
 	if refused != nil || same(found.Record, next) {
 		if slack > 0 { // the guess may have been wrong
@@ -88,6 +88,19 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 		d.finish(ctx, v, err)
 	}
 	return done, now
+}
+
+// exchangeable reports whether an exchange can save the new record of a step. It knows the token
+// that it mints only afterwards, so nothing else may depend on it; it makes a record only for a
+// token; and it does not raise the counter, which would spare a record that is kept for its token.
+func (v *visit) exchangeable(before []byte) bool {
+	switch v.minted {
+	case 0:
+		return before != nil && !v.kept
+	case 1:
+		return v.last == v.token && len(v.wakes) == 0
+	}
+	return false
 }
 
 // read looks at a record without locking it.

@@ -119,7 +119,8 @@ type Exchanger interface {
 	Exchange(ctx context.Context, x Exchange) (done bool, found Found, err error)
 }
 
-// Exchange is a conditional change of one record. A nil record is an absent one.
+// Exchange is a conditional change of one record. A nil record is an absent one. If Before is nil,
+// it Mints.
 type Exchange struct {
 	Key         string
 	Before      []byte
