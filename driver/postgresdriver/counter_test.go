@@ -112,21 +112,23 @@ func TestCounter_NobodyIsFasterAtALockWithoutARow(t *testing.T) {
 	}
 }
 
-func TestCounter_IsPushedByAMinimumThatIsNear(t *testing.T) {
+func TestCounter_IsPushedByARaiseThatIsNear(t *testing.T) {
 	d, server := newStore(t, "")
 	boss := admin(t, server.URL())
 	for ahead, rows := range map[time.Duration]int{500 * time.Millisecond: 0, time.Hour: 1} {
-		req := mutex(fmt.Sprint("ahead ", ahead), "a")
-		req.MinToken = time.Now().Add(ahead).UnixMicro()
-		if got := acquire(t, d, req, driver.Granted).Token; got != req.MinToken+1 {
-			t.Errorf("%v: token %d, want %d", ahead, got, req.MinToken+1)
-		}
+		req, want := mutex(fmt.Sprint("ahead ", ahead), "a"), time.Now().Add(ahead).UnixMicro()
+		acquire(t, d, req, driver.Granted)
+		d.Renew(t.Context(), []driver.Ref{{Key: req.Key, ID: "a", TTL: time.Minute, Token: want}}, func(_ int, reply driver.Reply, err error) {
+			if err != nil || reply.Token != want {
+				t.Errorf("%v: %+v, %v; want the token %d", ahead, reply, err, want)
+			}
+		})
 		release(t, d, req.Key, "a")
 		if n := value[int](t, boss, countLocks+` AND key = '`+req.Key+`'`); n != rows {
 			t.Errorf("%v: %d rows are left, want %d", ahead, n, rows)
 		}
-		if got := cycle(t, d, req.Key); got <= req.MinToken+1 {
-			t.Errorf("%v: token %d follows %d", ahead, got, req.MinToken+1)
+		if got := cycle(t, d, req.Key); got <= want {
+			t.Errorf("%v: token %d follows %d", ahead, got, want)
 		}
 	}
 }

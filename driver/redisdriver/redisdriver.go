@@ -65,7 +65,8 @@ type options struct {
 
 // WithPrefix sets the prefix of every key, "leasehold:" by default, at most 256 bytes.
 // With an empty prefix a mutex is a string under exactly its key, which excludes other
-// libraries that use SET with NX. Each prefix counts its own tokens.
+// libraries that use SET with NX. Each prefix counts its own tokens, so use one prefix for one lock:
+// tokens of "app:k" by an empty prefix and of "k" by "app:" do not rise together.
 func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
 
 // WithTimeout bounds one request, connecting included: 10 ms to a minute, 2 s by default.

@@ -1,6 +1,7 @@
 package roomdriver_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,27 +48,43 @@ func TestCounter_RemembersTokensOfRemovedRecords(t *testing.T) {
 	})
 }
 
-func TestCounter_IsPushedByASecondAtMost(t *testing.T) {
+// A quorum raises the token of a lease, a caller demands a minimum.
+func TestCounter_IsPushedByAQuorumAndByASecondAtMost(t *testing.T) {
 	forEachCounting(t, func(t *testing.T, r *rows, d *roomdriver.Driver) {
 		other := request("o")
 		other.Key = "other"
 		acquire(t, d, other, driver.Granted) // seeds the counter
-		for i, ahead := range []time.Duration{time.Second / 2, time.Hour} {
-			req := request("a")
-			req.MinToken = r.now().Add(ahead).UnixMicro()
-			if reply := acquire(t, d, req, driver.Granted); reply.Token != req.MinToken+1 {
-				t.Errorf("%v: token %d, want %d", ahead, reply.Token, req.MinToken+1)
+		for i, row := range []struct {
+			ahead  time.Duration
+			raised bool
+			kept   int
+			pushed time.Duration
+		}{
+			{time.Second / 4, false, 1, 0},
+			{time.Second / 2, true, 1, time.Second / 2}, // the record of k is from the row before
+			{time.Hour, true, 2, time.Second / 2},
+		} {
+			req, want := request("a"), r.now().Add(row.ahead).UnixMicro()+1
+			if req.Key = fmt.Sprint("k", i); !row.raised {
+				req.MinToken = want - 1
 			}
-			release(t, d, driver.Ref{Key: "k", ID: "a"}, driver.Released)
-			if n := r.size() - 1; n != i {
-				t.Errorf("%v: %d records are left for their tokens, want %d", ahead, n, i)
+			token := acquire(t, d, req, driver.Granted).Token
+			if row.raised {
+				d.Renew(t.Context(), []driver.Ref{{Key: req.Key, ID: "a", TTL: time.Minute, Token: want}}, func(_ int, reply driver.Reply, err error) { token = reply.Token })
 			}
-			if reply := acquire(t, d, request("b"), driver.Granted); reply.Token <= req.MinToken+1 {
-				t.Errorf("%v: token %d follows %d", ahead, reply.Token, req.MinToken+1)
+			if token != want {
+				t.Errorf("%v: token %d, want %d", row.ahead, token, want)
 			}
-			release(t, d, driver.Ref{Key: "k", ID: "b"}, driver.Released)
-			if ahead := time.UnixMicro(r.counter).Sub(r.now()); ahead > time.Second {
-				t.Errorf("the counter is %v ahead of the clock", ahead)
+			release(t, d, driver.Ref{Key: req.Key, ID: "a"}, driver.Released)
+			if n := r.size() - 1; n != row.kept {
+				t.Errorf("%v: %d records are left for their tokens, want %d", row.ahead, n, row.kept)
+			}
+			if reply := acquire(t, d, req, driver.Granted); reply.Token <= want {
+				t.Errorf("%v: token %d follows %d", row.ahead, reply.Token, want)
+			}
+			release(t, d, driver.Ref{Key: req.Key, ID: "a"}, driver.Released)
+			if ahead := time.UnixMicro(r.counter).Sub(r.now()); ahead > row.pushed+time.Millisecond {
+				t.Errorf("%v: the counter is %v ahead of the clock", row.ahead, ahead)
 			}
 		}
 	})

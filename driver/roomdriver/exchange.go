@@ -92,11 +92,11 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 
 // exchangeable reports whether an exchange can save the new record of a step. It knows the token
 // that it mints only afterwards, so nothing else may depend on it; it makes a record only for a
-// token; and it does not raise the counter, which would spare a record that is kept for its token.
+// token; and it does not raise the counter, so that a record need not be kept for its token.
 func (v *visit) exchangeable(before []byte) bool {
 	switch v.minted {
 	case 0:
-		return before != nil && !v.kept
+		return before != nil && (v.counted || !v.kept && !v.raised)
 	case 1:
 		return v.last == v.token && len(v.wakes) == 0
 	}

@@ -178,7 +178,7 @@ type Change struct {
 	// changes check this field.
 	Enters bool
 	// Token is a value that the table's counter passes by this transaction, or 0. It is at
-	// most a second ahead of the clock.
+	// most a second ahead of the clock, for a quorum.
 	Token int64
 	// Messages are to be sent if the transaction is committed, in this order.
 	// They may be lost, so their sending must not make the transaction fail.

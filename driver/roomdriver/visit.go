@@ -35,6 +35,7 @@ type visit struct {
 	token   int64 // the last token of the record after it
 	passes  int64 // a token that the table's counter has to pass for it, or 0
 	counted bool  // the table's counter passes that token
+	raised  bool  // the step has raised a token
 	kept    bool  // the record is left for its token alone
 	shut    bool  // the next step must not let the lock change hands
 	// crowded reports whether the record contains more than holders after the last step.
@@ -234,10 +235,10 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 	case r.Token <= counted:
 	case !taken && v.minted > 0 && r.Token == counted+1: // the counter gives this token, or a greater one
 		counted = r.Token
-	case taken && r.Token <= now+room.Lead:
+	case taken && (r.Token < found.Token+int64(v.minted) || r.Token <= now || r.Store.Raised && r.Token <= now+room.Lead):
 		counted, v.passes = r.Token, r.Token
 	}
-	v.counted = r.Token <= counted
+	v.counted, v.raised = r.Token <= counted, r.Store.Raised
 	v.kept = !v.counted && r.Idle(now)
 	if noted {
 		note = d.remember(&r, v.once, found.Note, now)

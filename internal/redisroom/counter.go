@@ -2,6 +2,7 @@ package redisroom
 
 import (
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,10 +79,19 @@ func (s *Store) countBySlot(cmd []string) bool {
 	return replace(cmd, s.counterKey, slotCounter(s.prefix, cmd[firstKey]))
 }
 
-// leaveCounter puts H in the place of the counter, which may be on another node while a slot
-// moves. A grant's token then stays with its room. It reports whether that may help.
+// leaveCounter puts the H of each room in the place of its counter, which may be on another node
+// while a slot moves. A grant's token then stays with its room. It reports whether that may
+// help: if it was done before, leaveCounter takes it back for a later try.
 func (s *Store) leaveCounter(cmd []string) bool {
-	return replace(cmd, s.counter([]byte(cmd[firstKey])), cmd[firstKey])
+	keys, _ := strconv.Atoi(cmd[firstKey-1])
+	left := cmd[firstKey+roomKeys-1] == cmd[firstKey]
+	for h := firstKey; h+roomKeys <= firstKey+keys; h += roomKeys {
+		cmd[h+roomKeys-1] = cmd[h]
+		if left {
+			cmd[h+roomKeys-1] = s.counter([]byte(cmd[h]))
+		}
+	}
+	return !left
 }
 
 // replace replaces words of a command, and reports whether it changed the command.

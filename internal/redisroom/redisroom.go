@@ -301,7 +301,7 @@ func (s *Store) repeat(sc *script, cmd []string, err error) bool {
 		return true
 	case strings.HasPrefix(string(reply), "CROSSSLOT"):
 		return s.countBySlot(cmd)
-	case isMigrating(err) && sc != acquireScript && sc != onceScript:
+	case isMigrating(err) && (sc == renewScript || sc == releaseScript || sc == breakScript):
 		return s.leaveCounter(cmd)
 	case isNoScript(reply) && cmd[0] == evalsha:
 		cmd[0], cmd[1] = eval, sc.text(cmd[1])

@@ -155,7 +155,7 @@ func (s *scene) raise(p *Party, token int64, level bool) {
 	if token <= 0 || token > s.now+ahead || token <= p.Token && !level {
 		return
 	}
-	s.Token = max(s.Token, token)
+	s.Token, s.Store.Raised = max(s.Token, token), true
 	if p.Mode == driver.Shared {
 		p.Token = token
 		return

@@ -60,6 +60,8 @@ type Store struct {
 	// Minted is how many tokens the steps have minted, and Last the last of them.
 	Minted int
 	Last   int64
+	// Raised reports whether a step has raised the token of a lease, for a quorum.
+	Raised bool
 	// Marked reports whether the mark of the store shows that it has lost no data.
 	Marked bool
 }
@@ -122,8 +124,9 @@ const (
 	batch = 64
 	// ahead is how far, in µs, a minimum token may lie ahead of the clock.
 	ahead = int64(24 * time.Hour / time.Microsecond)
-	// Lead is how far, in µs, the tokens of one lock may push the counter of the store ahead
-	// of the clock.
+	// Lead is how far, in µs, the raised token of one lock may push the counter of the store
+	// ahead of the clock. Other tokens ahead of the clock stay with their locks: if the store
+	// lost its data, the tokens of all locks would fall.
 	Lead = int64(time.Second / time.Microsecond)
 	// MarkToken identifies the record of the store's mark.
 	MarkToken = math.MaxInt64

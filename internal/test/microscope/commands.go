@@ -51,7 +51,8 @@ var commands = map[string]*command{
 	"GETRANGE": {needs: "string", least: 2, run: getRange},
 	"SET":      {writes: true, least: 1, run: set},
 	"PSETEX":   {writes: true, least: 2, run: psetex},
-	"INCR":     {writes: true, needs: "string", run: incr},
+	"INCR":     {writes: true, needs: "string", run: add(1)},
+	"DECR":     {writes: true, needs: "string", run: add(-1)},
 
 	"HGET":  {needs: "hash", least: 1, run: func(_ *Server, _ string, v Value, w []string) any { return v.field(w[0]) }},
 	"HMGET": {needs: "hash", least: 1, run: hmget},
@@ -298,17 +299,19 @@ func psetex(s *Server, key string, _ Value, w []string) any {
 	return Status("OK")
 }
 
-func incr(s *Server, key string, v Value, _ []string) any {
-	n := int64(0)
-	if v.Text != nil {
-		var err error
-		if n, err = strconv.ParseInt(*v.Text, 10, 64); err != nil || n == math.MaxInt64 {
-			return noInteger
+func add(one int64) func(s *Server, key string, v Value, _ []string) any {
+	return func(s *Server, key string, v Value, _ []string) any {
+		n := int64(0)
+		if v.Text != nil {
+			var err error
+			if n, err = strconv.ParseInt(*v.Text, 10, 64); err != nil || n == math.MaxInt64 {
+				return noInteger
+			}
 		}
+		text := strconv.FormatInt(n+one, 10)
+		s.Keys[key] = Value{Text: &text, At: v.At}
+		return n + one
 	}
-	text := strconv.FormatInt(n+1, 10)
-	s.Keys[key] = Value{Text: &text, At: v.At}
-	return n + 1
 }
 
 func hmget(_ *Server, _ string, v Value, w []string) any {

@@ -26,7 +26,10 @@ if not how then
   local token, now = free and redis.pcall('INCR', c), nil
   if type(token) == 'table' and string.find(token.err, '^OOM') then return token end
   if type(token) == 'number' then -- otherwise acquire/3_general.lua says what is wrong
-    if token >= 2 ^ 53 then return redis.error_reply('LHFOREIGN the key of the counter holds something else') end
+    if token >= 2 ^ 53 or token <= 0 then
+      call('DECR', c)
+      return redis.error_reply('LHFOREIGN the key of the counter holds something else')
+    end
     if token - ARGV[3] <= 0 then
       -- A seed is the server's clock: greater than any token before it that a lost counter
       -- may have given.

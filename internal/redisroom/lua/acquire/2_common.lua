@@ -13,12 +13,12 @@ repeat
   local BAND, ANCHOR, QUEUE, BEHIND, SPARE = 2 ^ 45, 2 ^ 49, 2 ^ 50, 2 ^ 46, 1800000
   local id, mode, weight, limit, wait, window, notify, meta =
     match(ARGV[1], '^(%S+) (%a) 0 (%d+) (%d+) (%d+) (%d+) 0 0 (%S+) %- (.*)$')
-  local held
-  if wait == '0' and mode == 'x' then
-    held = redis.pcall('GETEX', KEYS[1]) -- a GET that a replica refuses
+  local held = redis.pcall('GET', KEYS[1])
+  if held and wait == '0' and mode == 'x' then
+    held = redis.pcall('GETEX', KEYS[1]) -- a GET that a replica refuses, and a write: a full server refuses no more after it
   else
-    held = redis.pcall('SETRANGE', KEYS[1], 0, '') -- it changes nothing, but a full server refuses it
-    if type(held) == 'number' then held = redis.pcall('GET', KEYS[1]) end
+    local full = redis.pcall('SETRANGE', KEYS[1], 0, '') -- it changes nothing, but a full server refuses it
+    if type(full) == 'table' then held = full end
   end
   if type(held) == 'table' and not string.find(held.err, '^WRONGTYPE') then return held end
   if not id or limit ~= '0' and tonumber(weight) > tonumber(limit) then break end
@@ -29,7 +29,7 @@ repeat
     -- Free, with no token of its own; a guarded request need not read the mark.
     if G and call('EXISTS', R, G, G) ~= 2 or not G and call('EXISTS', R) == 1 then break end
     local counted = redis.pcall('GET', C)
-    counted = type(counted) == 'string' and tonumber(counted)
+    counted = type(counted) == 'string' and tonumber(match(counted, '^%d+$') or '')
     if not counted or counted >= 2 ^ 53 then break end
     local tok = math.max(counted + 1, now)
     local exp, token, ends = ms + ARGV[2], fmt('%d', tok), math.floor(tok / 1000) + 3600000
@@ -91,7 +91,7 @@ repeat
 
   if room and not first then
     local exp, counted = ms + ARGV[2], redis.pcall('GET', C)
-    counted = type(counted) == 'string' and tonumber(counted)
+    counted = type(counted) == 'string' and tonumber(match(counted, '^%d+$') or '')
     if exp + SPARE >= rexp or not counted or counted >= 2 ^ 53 or tok - counted > 0 then break end
     counted = math.max(counted + 1, now)
     local token = fmt('%d', counted)

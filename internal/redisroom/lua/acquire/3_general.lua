@@ -24,7 +24,7 @@ local function check_mark()
 end
 
 local function check()
-  if not counter then return redis.error_reply('LHFOREIGN the key of the counter holds something else') end
+  if not counter and nx == 0 and (mode == 's' or n == 0) then return redis.error_reply('LHFOREIGN the key of the counter holds something else') end
   if min > now + AHEAD then
     return redis.error_reply(fmt('LHINVALID minimum token %d is more than 24 h ahead of the server clock (%d)', min, now))
   end

@@ -37,7 +37,7 @@ repeat
   -- The waiters that enter, and the first that does not.
   local enter, gone, came, messages, nx, stays, address = {}, { 'i' .. id }, {}, {}, 0, nil, nil
   local counted = redis.pcall('GET', C)
-  counted = type(counted) == 'string' and tonumber(counted)
+  counted = type(counted) == 'string' and tonumber(match(counted, '^%d+$') or '')
   if not counted or counted >= 2 ^ 53 or tok - counted > 0 then break end
   local usual = true
   for i, member in ipairs(queue) do

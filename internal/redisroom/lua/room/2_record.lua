@@ -279,19 +279,20 @@ local function next_token(min)
 end
 
 -- cover raises the counter to the last token of the room, and above all earlier ones if it is
--- lost or older than a counter can be. It reports false if the token is too far ahead of the
--- clock, so that the room has to keep it.
-local function cover()
+-- lost or older than a counter can be. It reports false if the token is ahead of the clock, so
+-- that the room has to keep it. One that a quorum has raised may be ahead by LEAD.
+local function cover(raised)
   if tok <= (counter or 0) then return true end
-  if not counter or tok > now + LEAD then return false end
+  if not counter or tok > now + (raised and LEAD or 0) then return false end
   counter, counted = counter > now - 3600000000 and tok or math.max(tok, now), true
   return true
 end
 
--- keep_token keeps the last token of a room without a record.
+-- keep_token keeps the last token of a room without a record. It writes R at most once, since
+-- a slot that moves refuses a key that was deleted.
 local function keep_token()
   owns = not cover()
-  if owns then call('SET', R, fmt('%d', tok), 'PXAT', life(ms)) end
+  if owns then call('SET', R, fmt('%d', tok), 'PXAT', life(ms)) else call('DEL', R) end
   save_counter()
 end
 
@@ -304,8 +305,8 @@ end
 local function load()
   local c = pcall_('GET', C)
   if type(c) == 'table' and not match(c.err, '^WRONGTYPE') then return c end
-  counter, counted = type(c) ~= 'table' and tonumber(c or 0), false
-  if counter and counter >= 2 ^ 53 then counter = nil end
+  counter, counted = type(c) ~= 'table' and tonumber(match(c or '0', '^%d+$') or ''), false
+  if counter and (counter >= 2 ^ 53 or C == H) then counter = nil end
   local anchor = pcall_('ZSCORE', Z, '#')
   if type(anchor) == 'table' then return foreign_type('queue', Z) end
   local s = pcall_('HGET', R, '#')
@@ -314,7 +315,7 @@ local function load()
     if isrec then return end
     seq, closed, head, when, n, nx, used, shares = 0, 0, '-', 0, 0, 0, 0, 0
     ident, xtok, hexp, rexp = '-', 0, 0, 0
-    call('DEL', R, Z)
+    call('DEL', Z)
     keep_token()
   elseif type(s) == 'table' then
     tok, owns = tonumber(pcall_('GET', R)), true

@@ -43,7 +43,7 @@ local function mint(p) return reenters(p) and xtok or next_token(p.min) end
 local function raise(p, to, level)
   if to > now + AHEAD or to == p.token or to < p.token and not level then return end
   tok = math.max(tok, to)
-  if not cover() then general() end -- the uncontended form has no token of its own
+  if not cover(true) then general() end -- the uncontended form has no token of its own
   p.token = to
   if uncontended then
     hv = match(hv, '^(.* )%d+$') .. fmt('%d', to)
@@ -255,7 +255,7 @@ local function save()
     left = call('ZCARD', Z)
   end
   if left == 1 then
-    call('DEL', R, Z)
+    call('DEL', Z)
     return keep_token()
   end
   save_counter()

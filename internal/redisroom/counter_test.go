@@ -1,0 +1,205 @@
+package redisroom_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+const storeCounter = "leasehold:\x1fc"
+
+// A number that INCR does not take, or that tonumber takes, is not a counter.
+func TestCounter_AForeignValueIsLeftAsItIs(t *testing.T) {
+	s := redistest.Start(t)
+	c, d := s.Client(), newStore(t, s)
+	for _, value := range []string{"9007199254740993", "3.5", "0x10", "1e3", " 7", "-5", "nan"} {
+		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
+			c.Set(background, storeCounter, value, 0)
+			req := request("free", "a")
+			req.Mode = mode
+			if r, err := d.Acquire(background, req); !errors.Is(err, driver.ErrMismatch) {
+				t.Errorf("%q, mode %v: %+v, %v; want ErrMismatch", value, mode, r, err)
+			}
+			if now := c.Get(background, storeCounter).Val(); now != value {
+				t.Errorf("%q, mode %v: it became %q", value, mode, now)
+			}
+		}
+	}
+}
+
+func TestCounter_AForeignValueStopsNoHolder(t *testing.T) {
+	s := redistest.Start(t)
+	c, d := s.Client(), newStore(t, s)
+	acquire(t, d, request("k", "a"), driver.Granted)
+	in := request("r", "a")
+	in.Reenter, in.Owner = true, "me"
+	acquire(t, d, in, driver.Granted)
+	c.Set(background, storeCounter, "nonsense", 0)
+	down := request("k", "a")
+	down.Mode, down.Downgrade = driver.Shared, true
+	acquire(t, d, down, driver.Granted)
+	in.ID = "b"
+	acquire(t, d, in, driver.Granted)
+}
+
+// A caller's minimum does not push the tokens of other locks ahead of the clock: a lost counter
+// is seeded with it.
+func TestCounter_TokensRiseAfterALossAlthoughAnotherLockWasAhead(t *testing.T) {
+	s := redistest.Start(t)
+	c, d := s.Client(), newStore(t, s)
+	for how, lose := range map[string]func(){
+		"all is lost":         func() { c.FlushAll(background) },
+		"the counter is lost": func() { c.Del(background, storeCounter) },
+		"old data come back":  func() { s.Kill(); s.Restart() },
+	} {
+		if err := c.Save(background).Err(); err != nil {
+			t.Fatal(err)
+		}
+		far := request("far", "f")
+		far.MinToken = time.Now().Add(900 * time.Millisecond).UnixMicro()
+		acquire(t, d, far, driver.Granted)
+		release(t, d, "far", "f", driver.Released)
+		first := acquire(t, d, request("k", "a"), driver.Granted)
+		release(t, d, "k", "a", driver.Released)
+		lose()
+		eventually(t, how, func() bool {
+			r, err := d.Acquire(background, request("k", "b"))
+			if err == nil && r.Token <= first.Token {
+				t.Errorf("%s: token %d after %d", how, r.Token, first.Token)
+			}
+			return err == nil
+		})
+		release(t, d, "k", "b", driver.Released)
+	}
+}
+
+func TestCounter_AFullServerGrantsNoTry(t *testing.T) {
+	s := redistest.Start(t)
+	c, d := s.Client(), newStore(t, s)
+	far := request("far", "f")
+	far.MinToken = time.Now().Add(time.Hour).UnixMicro()
+	acquire(t, d, far, driver.Granted)
+	release(t, d, "far", "f", driver.Released)
+	acquire(t, d, request("held", "a"), driver.Granted)
+	c.Set(background, "leasehold:\x1fm", "1 name", 0)
+	c.ConfigSet(background, "maxmemory", "1")
+	guarded := request("guarded", "a")
+	guarded.Guard = true
+	for _, req := range []driver.Request{request("fresh", "a"), request("far", "a"), guarded} {
+		if r, err := d.Acquire(background, req); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%s: %+v, %v", req.Key, r, err)
+		}
+	}
+	acquire(t, d, request("held", "b"), driver.Busy)
+}
+
+// While a slot moves, the counter may be on the other node. A call that needs no token of it is made
+// without it, and leaves the room as it should be, also if the move ends in between.
+func TestCounter_StaysOutOfCallsInASlotThatMoves(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	brief := func(req driver.Request) driver.Request { req.TTL = 300 * time.Millisecond; return req }
+	leave := func(d store, key string) error { _, err := d.Release(background, lease(key, "b")); return err }
+	free := func(t *testing.T, d store, key string, owner *redistest.Server) {
+		for _, k := range owner.Keys(t) {
+			if strings.HasPrefix(k, key) {
+				t.Errorf("%q is left", k)
+			}
+		}
+		acquire(t, d, request(key, "next"), driver.Granted)
+	}
+	for name, row := range map[string]struct {
+		first  string // the keys that begin with it have moved before the call; KEY is the lock
+		before func(t *testing.T, d store, e *ears, key string)
+		call   func(d store, key string) error
+		after  func(t *testing.T, d store, e *ears, key string, owner *redistest.Server)
+	}{
+		"the waiter of an expired holder leaves": {"", func(t *testing.T, d store, e *ears, key string) {
+			acquire(t, d, brief(request(key, "a")), driver.Granted)
+			acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
+		}, leave, func(t *testing.T, d store, _ *ears, key string, owner *redistest.Server) {
+			free(t, d, key, owner)
+		}},
+		"and the next gets the lock": {"", func(t *testing.T, d store, e *ears, key string) {
+			acquire(t, d, brief(request(key, "a")), driver.Granted)
+			acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
+			acquire(t, d, waiting(key, "c", e.Address()), driver.Queued)
+		}, leave, func(t *testing.T, d store, e *ears, key string, _ *redistest.Server) {
+			e.hear(t, driver.HintGranted, "c")
+			renew(t, d, lease(key, "c"), driver.Granted)
+		}},
+		"another library has the lock": {"\x1fc", func(t *testing.T, d store, e *ears, key string) {
+			acquire(t, d, brief(request(key, "a")), driver.Granted)
+			acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
+			eventually(t, "free", func() bool { return c.Owner(key).Client().SetNX(background, key, "1", time.Minute).Val() })
+		}, leave, func(t *testing.T, _ store, _ *ears, key string, owner *redistest.Server) {
+			if v := owner.Client().Get(background, key).Val(); v != "1" {
+				t.Errorf("its lock became %q", v)
+			}
+		}},
+		"two rooms in one renewal": {"KEY", func(t *testing.T, d store, _ *ears, key string) {
+			for _, key := range []string{key + "1", key + "2"} {
+				long, short := request(key, "long"), brief(request(key, "short"))
+				long.Mode, short.Mode = driver.Shared, driver.Shared
+				acquire(t, d, long, driver.Granted)
+				acquire(t, d, short, driver.Granted)
+				release(t, d, key, "long", driver.Released)
+			}
+		}, func(d store, key string) error {
+			_, errs := renewAll(d, []driver.Ref{lease(key+"1", "short"), lease(key+"2", "short")})
+			return errors.Join(errs...)
+		}, func(t *testing.T, d store, _ *ears, key string, _ *redistest.Server) { // the rooms keep their tokens
+			acquire(t, d, request(key+"1", "next"), driver.Granted)
+			acquire(t, d, request(key+"2", "next"), driver.Granted)
+		}},
+		"a token above the counter": {"", func(t *testing.T, d store, _ *ears, key string) {
+			far := request(key, "b")
+			far.MinToken = time.Now().Add(time.Hour).UnixMicro()
+			acquire(t, d, far, driver.Granted)
+		}, leave, func(t *testing.T, d store, _ *ears, key string, _ *redistest.Server) {
+			if r := acquire(t, d, request(key, "next"), driver.Granted); r.Token < time.Now().Add(50*time.Minute).UnixMicro() {
+				t.Errorf("token %d after one of an hour ahead", r.Token)
+			}
+		}},
+		"the last reader leaves": {"\x1fc", func(t *testing.T, d store, _ *ears, key string) {
+			reader := request(key, "b")
+			reader.Mode = driver.Shared
+			acquire(t, d, reader, driver.Granted)
+		}, leave, func(t *testing.T, d store, _ *ears, key string, _ *redistest.Server) {
+			acquire(t, d, request(key, "next"), driver.Granted)
+		}},
+		"the record has moved": {"KEY\x1f", func(t *testing.T, d store, _ *ears, key string) {
+			reader := request(key, "b")
+			reader.Mode = driver.Shared
+			acquire(t, d, reader, driver.Granted)
+		}, leave, func(t *testing.T, d store, _ *ears, key string, owner *redistest.Server) {
+			free(t, d, key, owner)
+		}},
+	} {
+		eachClient(t, func(t *testing.T, open func(string) store) {
+			d, key := open(clusterURL(c, "timeout=10s&prefix=")), "{"+strings.ReplaceAll(strings.ToLower(t.Name())+"-"+name, " ", "-")+"}"
+			e := listen(t, d)
+			row.before(t, d, e, key)
+			time.Sleep(400 * time.Millisecond) // a brief lease is over
+			move := c.Move(key)
+			if row.first != "" {
+				move.Named(strings.ReplaceAll(row.first, "KEY", key))
+			}
+			done := make(chan error, 1)
+			go func() { done <- row.call(d, key) }()
+			time.Sleep(200 * time.Millisecond) // it is made, or waits for the end of the move
+			move.Rest()
+			move.End()
+			if err := <-done; err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			row.after(t, d, e, key, move.To)
+		})
+	}
+}
