@@ -168,7 +168,7 @@ func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 	return nil
 }
 
-// counter looks whether the tokens are of this time. Without the row nobody has needed one yet.
+// counter compares the counter with the clock. Without the row no token was needed yet.
 func (c *checkup) counter(ctx context.Context, conn *pgxpool.Conn) error {
 	var ahead int64
 	err := conn.QueryRow(ctx, c.cfg.sql(counterAhead), c.cfg.sequence()).Scan(&ahead)

@@ -46,7 +46,7 @@ func TestCounter_ReleasedLocksLeaveNoRowAndTokensRise(t *testing.T) {
 	}
 }
 
-// Whatever of the counter comes back from the past, sessions that begin after that raise it to the clock.
+// Parts of the counter come back from the past. Sessions that begin after that raise it to the clock.
 func TestCounter_TokensRiseAfterARestore(t *testing.T) {
 	d, server := newStore(t, "")
 	boss := admin(t, server.URL())
@@ -77,9 +77,9 @@ func TestCounter_TokensRiseAfterARestore(t *testing.T) {
 	}
 }
 
-// Between the look at a lock that has no row and the insertion nobody else can take a token for it: a
-// call of the other kind waits.
-func TestCounter_NobodyIsFasterAtALockWithoutARow(t *testing.T) {
+// No other call takes a token for a lock between the look at its missing row and the insertion: a call
+// of the other kind waits.
+func TestCounter_CallsTakeTurnsAtALockWithoutARow(t *testing.T) {
 	d, server := newStore(t, "")
 	boss, other := admin(t, server.URL()), warm(t, openURL(t, server.URL()))
 	var all sync.WaitGroup

@@ -23,7 +23,7 @@ const (
 // repeated.
 func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
 	_, proxy := newStoreBehind(t, asText)
-	d := openURL(t, proxy.URL()+asText) // looks first, since it does not know the server's clock
+	d := openURL(t, proxy.URL()+asText) // reads the server's clock first
 	for _, row := range []struct {
 		key       string
 		cut       func(text string) *postgrestest.Cut

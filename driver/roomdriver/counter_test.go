@@ -145,7 +145,7 @@ func TestCounter_HandOverByARenewalOfManyTicketsIsCounted(t *testing.T) {
 	})
 }
 
-// The third call knows the clock, and that the table has a counter.
+// The first pair reads the clock.
 func TestCounter_PairOfAFreshNameIsTwoExchanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRows()

@@ -60,7 +60,7 @@
 // # Removal of records
 //
 // A record may be removed when the lock is free, without waiters, no delay or
-// forbidden id counts, and its token is known to the counter or older than the memory. [End]
+// forbidden id counts, and the counter has passed its token, or it is older than the memory. [End]
 // reads that time out of a record; a table can keep it in a column and look for it.
 // With a counter, or without a memory, a release removes the record at once. Otherwise a
 // record outlives its lock, and the conformance suite does not see whether the table removes

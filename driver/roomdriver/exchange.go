@@ -90,8 +90,8 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	return done, now
 }
 
-// exchangeable reports whether an exchange can save the new record of a step. It knows the token
-// that it mints only afterwards, so nothing else may depend on it; it makes a record only for a
+// exchangeable reports whether an exchange can save the new record of a step. The token that it
+// mints is read afterwards, so nothing else may depend on it; it makes a record only for a
 // token; and it does not raise the counter, so that a record need not be kept for its token.
 func (v *visit) exchangeable(before []byte) bool {
 	switch v.minted {

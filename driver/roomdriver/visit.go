@@ -33,7 +33,7 @@ type visit struct {
 	minted  int   // how many tokens the last step has minted
 	last    int64 // the last of them
 	token   int64 // the last token of the record after it
-	passes  int64 // a token that the table's counter has to pass for it, or 0
+	passes  int64 // a token that the table's counter must pass for it, or 0
 	counted bool  // the table's counter passes that token
 	raised  bool  // the step has raised a token
 	kept    bool  // the record is left for its token alone
@@ -74,8 +74,8 @@ func (v *visit) answer(err error) (driver.Reply, error) {
 // rooms is implemented by tables of this module that keep records as they are,
 // in memory: to encode them would take several times as long as all the rest.
 type rooms interface {
-	// Visit takes a step on the record of key. mark is the key of the mark if the step needs to
-	// know whether there is one, or "".
+	// Visit takes a step on the record of key. mark is the key of the mark if the step depends
+	// on it, or "".
 	Visit(key, mark string, step room.Step) ([]room.Wake, error)
 }
 
@@ -210,7 +210,7 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 	}
 	taken := found.Token > 0 && found.Token == counted
 	if end, _ := room.End(found.Record); r.Token > counted && end == r.Until() && end < r.End(d.cfg.memory.Milliseconds()) {
-		counted = r.Token // as whoever wrote it knew
+		counted = r.Token // its writer has seen that
 	}
 	r.Store.Next = found.Token
 	if found.Also != nil {

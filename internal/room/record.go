@@ -48,11 +48,11 @@ type Record struct {
 	Marks map[string]Mark
 	// Spent holds ids that are rejected in a request with SingleUseID.
 	Spent Spent
-	// Store is what the store knows besides. It is not part of the encoded record.
+	// Store is not part of the encoded record.
 	Store Store
 }
 
-// Store is what steps on a record learn from the store, and tell it.
+// Store passes facts from the store to the steps on a record, and back.
 type Store struct {
 	// Next is greater than every token that the store has removed with its record. It is 0 in
 	// a store without a counter: the clock takes its place.
