@@ -253,6 +253,13 @@ func (l *lens) playOwn() error {
 				return fmt.Errorf("raised %d too far: %w", ahead, err)
 			}
 		}
+		wanted := ask(func(req *driver.Request) { req.MinToken = lensStart - 1 + ahead }, parties[0])
+		if from, err = l.after(append(wanted, releases(parties[0]))...); err != nil {
+			return err
+		}
+		if err := equal("a token of its own", keptIn(from.keys).r.Text != nil, i > 0); err != nil {
+			return fmt.Errorf("a minimum %d above the clock: %w", ahead, err)
+		}
 	}
 	return nil
 }
