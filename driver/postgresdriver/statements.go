@@ -10,8 +10,7 @@ import (
 // statements are the texts with the name of the table.
 type statements struct {
 	lock, lockMany, notes, also, insert, update, remove, read, list, sweep string
-	exchangeNone, exchange, exchangeForNone                                string
-	exchangeNoneToMint, exchangeToMint                                     string
+	exchangeNone, exchange, exchangeToMint, exchangeForNone                string
 	raise, raised, count, push                                             string
 }
 
