@@ -150,7 +150,7 @@ var counters = []struct {
 	{textUntil("nonsense", lensMS+300), 0},
 	{textUntil("3.5", lensMS+300), 0},
 	{textUntil("1e3", lensMS+300), 0},
-	{textUntil("-5", lensMS+300), 0},
+	{textUntil("-1", lensMS+300), 0},
 	{microscope.Value{List: true, At: lensMS + 300}, 0},
 }
 
