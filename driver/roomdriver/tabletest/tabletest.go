@@ -53,6 +53,7 @@ var rows = []row{
 	{"Update_RecordsHaveAnyBytes", "a record that the table cuts or converts is refused later", content},
 	{"Update_OvertakenUpdateWritesNothing", "a removal that does not look at the record removes the next holder's lease", overtaken},
 	{"Update_EachRecordIsReplacedOnce", "two updates that replace the same record grant a lock twice", replaced},
+	{"Token_RisesForEachKey", "a resource refuses writes with a smaller token than it has seen", tokens},
 	{"List_ReturnsTheRecordsOfAPrefix", "leasehold list and the sweep miss locks", listing},
 	{"Sweep_KeepsRecordsThatLive", "a removed record is a lost lease", sweeping},
 }
@@ -365,10 +366,64 @@ func change(ctx context.Context, table roomdriver.Table, key string, step func([
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
+	if found == nil { // a record is made with a token
+		return false, nil
+	}
 	done, _, err = x.Exchange(ctx, roomdriver.Exchange{
 		Key: key, Before: found, From: now, Until: now.Add(time.Minute), Change: roomdriver.Change{Record: step(found, now)},
 	})
 	return done, err
+}
+
+// tokens takes tokens for one key in every way that the table has, while it has a record and none.
+func tokens(s *suite) {
+	a, key, last := s.table(), s.prefix+"k", int64(0)
+	if _, ok := a.(roomdriver.Transactor); !ok {
+		return
+	}
+	rises := func(what string, token int64) {
+		s.Helper()
+		if token <= last {
+			s.Errorf("%s: token %d follows %d", what, token, last)
+		}
+		last = token
+	}
+	for i, table := range []roomdriver.Table{a, s.table(), a} {
+		for _, next := range [][]byte{nil, record("12345678 k"), nil} {
+			token := int64(0)
+			_, err := table.(roomdriver.Transactor).Transact(s.Context(), []roomdriver.Item{{Key: key}}, func(_ int, found roomdriver.Found) roomdriver.Change {
+				token = found.Token
+				return roomdriver.Change{Record: next}
+			})
+			if _, ok := table.(roomdriver.Exchanger); err == nil && token == 0 && !ok {
+				return // it has no counter
+			}
+			if rises("a transaction", token); err != nil {
+				s.Error(err)
+			}
+		}
+		if x, ok := table.(roomdriver.Exchanger); ok {
+			for _, before := range [][]byte{nil, record("12345678 k")} {
+				s.replace(table, key, before)
+				var done bool
+				var found roomdriver.Found
+				_, now, err := x.Read(s.Context(), key)
+				for try := 0; try < 10 && !done && err == nil; try++ {
+					done, found, err = x.Exchange(s.Context(), roomdriver.Exchange{
+						Key: key, Before: before, From: now, Until: now.Add(time.Minute), Mints: true,
+						Change: roomdriver.Change{Record: append(record("\x00\x00\x00\x00\x00\x00\x00\x01 "), fmt.Sprint(i)...)},
+					})
+				}
+				if err != nil || !done || len(found.Record) < 17 {
+					s.Errorf("%t, %+v, %v; want the record that was written", done, found, err)
+					continue
+				}
+				rises("a conditional write", int64(binary.BigEndian.Uint64(found.Record[9:]))) //nolint:gosec // a token
+				s.want(table, key, found.Record)
+				s.replace(table, key, nil)
+			}
+		}
+	}
 }
 
 func listing(s *suite) {
