@@ -33,15 +33,15 @@ const (
 		ON CONFLICT (key) DO UPDATE SET ends = greatest(t.ends, excluded.ends) RETURNING ends`
 	raised = `SELECT set_config(SETTING, (` + micros + `)::text, false)`
 	count  = `SELECT ` + micros + `, ` + counterRow + `, CASE WHEN ` + raisedLately + ` THEN nextval(SEQUENCE) END`
+	omit   = `SELECT count(nextval(SEQUENCE)) FROM generate_series(1, $1)`
 	push   = `UPDATE TABLE_NAME SET ends = greatest(ends, $1) WHERE key = ` + counterKey
 )
 
 // counterAhead is how far the counter is ahead of the clock, in µs.
 const counterAhead = `SELECT ends + coalesce(pg_sequence_last_value($1::regclass), 0) - ` + micros + ` FROM TABLE_NAME WHERE key = ` + counterKey
 
-// raises bounds how often a call raises the counter: behind a pooler the next attempt may have
-// another session.
-const raises = 10
+// manyTokens is how many tokens a call takes one by one, for a hand-over: pushes wait for each other.
+const manyTokens = 256
 
 // errLow: the session has not raised the counter yet, or its row was lost.
 var errLow = errors.New("the counter of tokens was not raised by this session")
@@ -51,26 +51,38 @@ func (t *table) raise(ctx context.Context, conn *pgxpool.Conn) error {
 	b := &pgx.Batch{}
 	b.Queue(begin)
 	b.Queue(limit, milliseconds(t.limit), milliseconds(queueing(ctx, t.limit)))
-	var base int64
-	b.Queue(t.sql.raise).QueryRow(func(row pgx.Row) error { return row.Scan(&base) })
-	b.Queue(t.sql.raised)
+	// All fresh sessions wait for each other here. What a crash loses of it, the next sessions do again.
+	b.Queue(`SELECT set_config('synchronous_commit', 'off', true)`)
+	base := t.queueRaise(b)
 	b.Queue(`COMMIT`)
 	err := conn.SendBatch(ctx, b).Close()
 	if err != nil {
 		rollback(ctx, conn)
-	} else if base >= 1<<53 {
-		return fmt.Errorf("the counter of tokens was changed to %d, which is too much: see `leasehold doctor`: %w", base, driver.ErrMismatch)
+	} else if *base >= 1<<53 {
+		return fmt.Errorf("the counter of tokens was changed to %d, which is too much: see `leasehold doctor`: %w", *base, driver.ErrMismatch)
 	}
 	return unavailable(err)
 }
 
-// raising runs f, and again after raising the counter if f fails by errLow.
-func (t *table) raising(ctx context.Context, conn *pgxpool.Conn, f func() error) error {
-	err := f()
-	for try := 0; try < raises && errors.Is(err, errLow); try++ {
+// queueRaise raises the counter in a transaction.
+func (t *table) queueRaise(b *pgx.Batch) (base *int64) {
+	base = new(int64)
+	b.Queue(t.sql.raise).QueryRow(func(row pgx.Row) error { return row.Scan(base) })
+	b.Queue(t.sql.raised)
+	return base
+}
+
+// raising runs f, and again after raising the counter if f fails by errLow. Behind a pooler f may
+// have another session then, so at last f raises the counter itself.
+func (t *table) raising(ctx context.Context, conn *pgxpool.Conn, f func(raise bool) error) error {
+	err := f(false)
+	if errors.Is(err, errLow) {
 		if err = t.raise(ctx, conn); err == nil {
-			err = f()
+			err = f(false)
 		}
+	}
+	if errors.Is(err, errLow) {
+		err = f(true)
 	}
 	if errors.Is(err, errLow) {
 		err = unavailable(err)

@@ -38,7 +38,7 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 	if x.Mints {
 		args = append(args, binary.BigEndian.Uint64(x.Record[9:])&math.MaxInt64)
 	}
-	try := func(ctx context.Context, conn *pgxpool.Conn) error {
+	try := func(ctx context.Context, conn *pgxpool.Conn, raise bool) error {
 		var sent *int
 		b := &pgx.Batch{}
 		b.Queue(begin)
@@ -46,7 +46,10 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 		if x.Before != nil {
 			b.Queue(hurry, start...)
 		} else {
-			b.Queue(enter, append(start, t.cfg.lockID("key", x.Key))...)
+			b.Queue(t.sql.enter, append(start, t.cfg.lockID("key", x.Key), x.Key)...)
+		}
+		if raise {
+			t.queueRaise(b)
 		}
 		nothing, ready := false, true // the server has reported that the record is unchanged, and whether it could mint
 		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
@@ -69,7 +72,7 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 		return err
 	}
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return t.raising(ctx, conn, func() error { return try(ctx, conn) })
+		return t.raising(ctx, conn, func(raise bool) error { return try(ctx, conn, raise) })
 	})
 	if errors.Is(err, errPinned) || errors.Is(err, errFull) {
 		return false, roomdriver.Found{}, nil

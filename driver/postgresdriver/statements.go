@@ -11,7 +11,7 @@ import (
 type statements struct {
 	lock, lockMany, notes, also, insert, update, remove, read, list, sweep string
 	exchangeNone, exchange, exchangeToMint, exchangeForNone                string
-	raise, raised, count, push                                             string
+	enter, raise, raised, count, omit, push                                string
 }
 
 // The clock is read by a statement of its own after the row was locked: one statement
@@ -20,8 +20,11 @@ const (
 	begin = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
 	limit = `SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true),
 		set_config('lock_timeout', $2, true)`
-	hurry  = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
-	enter  = hurry + `, pg_advisory_xact_lock($3)`
+	hurry = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
+	// enter locks the key if it has no row, and only then lets a row be inserted: a try at a lock
+	// that is held does not wait for a transaction.
+	enter = hurry + `, set_config('leasehold.entered', CASE WHEN NOT EXISTS (SELECT FROM TABLE_NAME WHERE key = $4)
+		THEN pg_advisory_xact_lock($3)::text || '1' ELSE '' END, true)`
 	clock  = `SELECT ` + micros
 	guard  = `SELECT pg_advisory_xact_lock(id) FROM unnest($1::bigint[]) AS id`
 	notify = `SELECT pg_notify(address, body) FROM unnest($1::text[], $2::text[]) AS message (address, body)`
@@ -46,7 +49,7 @@ const (
 // sql puts the name of the table into a statement.
 func (o options) sql(text string) string {
 	return strings.NewReplacer("TABLE_NAME", o.name(), "SEQUENCE", literal(o.sequence()),
-		"SETTING", `'leasehold.t' || `+literal(o.name())+`::regclass::oid`).Replace(text)
+		"SETTING", `'leasehold.t' || pg_relation_filenode(`+literal(o.name())+`)`).Replace(text)
 }
 
 func newStatements(with func(text string) string) statements {
@@ -69,10 +72,11 @@ func newStatements(with func(text string) string) statements {
 	return statements{
 		exchangeNone: toMint(`INSERT INTO TABLE_NAME AS t (key, record, ends)
 			SELECT $1::text, ` + minted("$10") + `, $9::bigint FROM COUNTER
-			WHERE ` + intime + ` AND ` + raisedLately + ` AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE key = $1::text) ON CONFLICT (key) DO NOTHING`),
+			WHERE ` + intime + ` AND ` + raisedLately + ` AND current_setting('leasehold.entered', true) = '1'
+			AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE key = $1::text) ON CONFLICT (key) DO NOTHING`),
 		exchangeToMint: toMint(`UPDATE TABLE_NAME AS t SET record = ` + minted("$11") + `, ends = $9::bigint FROM COUNTER
 			WHERE key = $1::text AND record = $10::bytea AND ` + intime + ` AND ` + raisedLately),
-		raise: with(raise), raised: with(raised), count: with(count), push: with(push),
+		enter: with(enter), raise: with(raise), raised: with(raised), count: with(count), omit: with(omit), push: with(push),
 		exchange: exchange(`UPDATE TABLE_NAME AS t SET record = $8::bytea, ends = $9::bigint
 			WHERE key = $1::text AND record = $10::bytea AND ` + intime),
 		exchangeForNone: exchange(`DELETE FROM TABLE_NAME AS t WHERE key = $1::text AND record = $8::bytea AND ` + intime),

@@ -23,8 +23,8 @@ func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(in
 	silent, shut := false, false
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		for {
-			err = t.raising(ctx, conn, func() (err error) {
-				tx := transaction{table: t, conn: conn, items: items, silent: silent, shut: shut}
+			err = t.raising(ctx, conn, func(raise bool) (err error) {
+				tx := transaction{table: t, conn: conn, items: items, silent: silent, shut: shut, raise: raise}
 				skipped, err = tx.run(ctx, f)
 				return err
 			})
@@ -49,11 +49,12 @@ type transaction struct {
 	items  []roomdriver.Item
 	silent bool // sends no messages
 	shut   bool // makes the step refuse new holders
+	raise  bool // raises the counter
 
 	records     map[string][]byte
 	now         time.Time
-	base, value *int64 // of the counter: a token is their sum; nil if there are several items
-	push        int64  // the least base for the next transaction, or 0
+	base, value *int64 // of the counter: a token is their sum; nil if there are several items, or it must be raised
+	omit, push  int64  // how many tokens are left out for the change, or the least base after it; or 0
 
 	inserts, updates rows
 	removes          []string
@@ -80,11 +81,7 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 		return nil, unavailable(err) // the records are unchanged
 	}
 	token := int64(0)
-	if len(tx.items) == 1 {
-		if tx.base == nil || tx.value == nil {
-			rollback(ctx, tx.conn)
-			return nil, errLow
-		}
+	if tx.base != nil && tx.value != nil {
 		token = *tx.base + *tx.value
 	}
 	for i, item := range tx.items {
@@ -99,9 +96,15 @@ func (tx *transaction) run(ctx context.Context, f func(int, roomdriver.Found) ro
 			skipped = append(skipped, i) // this item may be pinned; the remaining items continue
 			continue
 		}
+		if change.Mints && token == 0 {
+			rollback(ctx, tx.conn)
+			return nil, errLow
+		}
 		tx.enters = change.Enters
-		if change.Token > 0 {
+		if gap := change.Token - token; gap > manyTokens {
 			tx.push = change.Token - *tx.value
+		} else if gap > 0 {
+			tx.omit = gap
 		}
 		if err := errors.Join(tx.put(item.Key, record, change.Record), tx.put(item.Note, note, change.Note)); err != nil {
 			rollback(ctx, tx.conn)
@@ -151,6 +154,9 @@ func (tx *transaction) read(ctx context.Context) error {
 	if len(tx.items) == 1 {
 		if also := tx.items[0].Also; also != "" {
 			b.Queue(tx.sql.also, also).Query(tx.collect)
+		}
+		if tx.raise {
+			tx.queueRaise(b)
 		}
 		b.Queue(tx.sql.count).QueryRow(func(row pgx.Row) error { return row.Scan((*instant)(&tx.now), &tx.base, &tx.value) })
 	} else {
@@ -202,6 +208,9 @@ func (tx *transaction) write(ctx context.Context) error {
 	}
 	if len(tx.addresses) > 0 && !tx.silent {
 		b.Queue(notify, tx.addresses, tx.body)
+	}
+	if tx.omit > 0 {
+		b.Queue(tx.sql.omit, tx.omit)
 	}
 	if tx.push > 0 { // late, since the sessions that raise the counter wait for its end
 		b.Queue(tx.sql.push, tx.push)

@@ -1,11 +1,13 @@
 package quorumdriver_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
@@ -164,6 +166,45 @@ func TestAcquire_HR_B4_ALeaseThatWasOverGetsATokenOfItsOwn(t *testing.T) {
 		synctest.Wait()
 		if again := p.acquire("a", driver.Granted); again.Token <= second.Token {
 			t.Errorf("token %d after %d", again.Token, second.Token)
+		}
+	})
+}
+
+// daysAhead is a node whose counter of tokens was raised by a clock that was wrong, or one that
+// answers late.
+type daysAhead struct {
+	*memdriver.Driver
+	ahead, late time.Duration
+}
+
+func (a daysAhead) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	time.Sleep(a.late)
+	reply, err := a.Driver.Acquire(ctx, req)
+	reply.Token += a.ahead.Microseconds()
+	return reply, err
+}
+
+// No other node takes over such a token.
+func TestTokens_OfANodeDaysAheadOfItsClockAreLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrong := memdriver.New()
+		d, err := quorumdriver.New([]driver.Driver{
+			daysAhead{wrong, 72 * time.Hour, 0}, memdriver.New(), daysAhead{memdriver.New(), 0, 100 * time.Millisecond},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		reply, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl})
+		if err != nil || reply.State != driver.Granted || time.UnixMicro(reply.Token).Sub(time.Now()) > time.Hour {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Released {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		synctest.Wait()
+		if snap, _ := wrong.Inspect(t.Context(), "k"); len(snap.Holders) > 0 {
+			t.Errorf("its lease stays: %+v", snap.Holders)
 		}
 	})
 }

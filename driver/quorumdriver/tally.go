@@ -14,6 +14,9 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
+// mostAhead is how far a node's token may be ahead of its clock: the other nodes refuse greater ones.
+const mostAhead = 24 * time.Hour
+
 // tally counts the nodes' answers to an acquire.
 type tally struct {
 	need, left int
@@ -29,6 +32,9 @@ func (s *Driver) newTally() tally {
 func (t *tally) add(a answer[driver.Reply]) {
 	t.left--
 	switch {
+	case a.err == nil && a.value.State == driver.Granted && a.value.Clock > 0 && a.value.Token > (a.value.Clock+mostAhead).Microseconds():
+		a.err = fmt.Errorf("its token is %d, more than %v ahead of its clock", a.value.Token, mostAhead)
+		t.failed = append(t.failed, a)
 	case a.err == nil && a.value.State == driver.Granted:
 		t.granted = append(t.granted, a)
 	case a.err == nil || timing.Final(a.err) && !errors.Is(a.err, driver.ErrClosed):

@@ -1,7 +1,9 @@
 package roomdriver_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,6 +163,107 @@ func TestCounter_PairOfAFreshNameIsTwoExchanges(t *testing.T) {
 			if r.calls != 2 && id != "first" {
 				t.Errorf("the pair of %s was %d calls, want 2", id, r.calls)
 			}
+		}
+	})
+}
+
+// gated is a table whose Read waits for the gate.
+type gated struct {
+	exchanging
+	gate chan struct{}
+}
+
+func (t gated) Read(ctx context.Context, key string) ([]byte, time.Time, error) {
+	<-t.gate
+	return t.exchanging.Read(ctx, key)
+}
+
+// Calls of one process are made together while another process has used the lock, so that the
+// process does not have the last token.
+func TestCounter_CallsThatAreMadeTogetherTakeTheirTokenFromIt(t *testing.T) {
+	for name, row := range map[string]struct {
+		held  bool
+		calls []string // ids: an acquire, or with "-" a release
+	}{
+		"a lock that is not left held":    {false, []string{"a", "-a"}},
+		"a lock that is given and left":   {true, []string{"-h", "a", "-a"}},
+		"a lock that another asks for":    {false, []string{"a", "b"}},
+		"a lock that is released and had": {true, []string{"-h", "a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				table := gated{exchanging{&ledger{rows: newRows(), counts: true}}, make(chan struct{}, 100)}
+				for range 10 {
+					table.gate <- struct{}{}
+				}
+				d, other := open(t, table), open(t, table)
+				acquire(t, d, request("x"), driver.Granted)
+				release(t, d, driver.Ref{Key: "k", ID: "x"}, driver.Released)
+				last := int64(0)
+				for range 5 {
+					last = acquire(t, other, request("y"), driver.Granted).Token
+					release(t, other, driver.Ref{Key: "k", ID: "y"}, driver.Released)
+				}
+				if row.held {
+					last = acquire(t, other, request("h"), driver.Granted).Token
+				}
+				for len(table.gate) > 0 {
+					<-table.gate
+				}
+				var calls ordered
+				calls.begin(func() { _, _ = d.Release(t.Context(), driver.Ref{Key: "k", ID: "nobody"}) })
+				replies := make(map[string]driver.Reply)
+				for _, call := range row.calls {
+					calls.begin(func() {
+						ask := func() (driver.Reply, error) { return d.Acquire(t.Context(), request(call)) }
+						if id, leaves := strings.CutPrefix(call, "-"); leaves {
+							ask = func() (driver.Reply, error) { return d.Release(t.Context(), driver.Ref{Key: "k", ID: id}) }
+						}
+						reply, err := ask()
+						if replies[call] = reply; err != nil {
+							t.Errorf("%s: %v", call, err)
+						}
+					})
+				}
+				for range 10 {
+					table.gate <- struct{}{}
+				}
+				calls.Wait()
+				got := replies["a"]
+				if got.State != driver.Granted || got.Token <= last {
+					t.Errorf("%+v after the token %d", got, last)
+				}
+				if busy, ok := replies["b"]; ok && (len(busy.Holders) != 1 || busy.Holders[0].Token != got.Token) {
+					t.Errorf("%+v; want the token %d", busy.Holders, got.Token)
+				}
+			})
+		})
+	}
+}
+
+// The lease lives for longer than a token is remembered without a counter.
+func TestCounter_RecordOfALongLeaseEndsWithItsDelay(t *testing.T) {
+	forEachCounting(t, func(t *testing.T, r *rows, d *roomdriver.Driver) {
+		other := open(t, exchanging{&ledger{rows: r, counts: true}})
+		long := request("a")
+		long.TTL = 3 * time.Hour
+		acquire(t, d, long, driver.Granted)
+		release(t, other, driver.Ref{Key: "k", ID: "a", KeepClosed: time.Second}, driver.Released)
+		if end, _, err := roomdriver.End(r.records["k"]); err != nil || end.Sub(r.now()) > 2*time.Second {
+			t.Errorf("it ends in %v, %v", end.Sub(r.now()), err)
+		}
+	})
+}
+
+func TestMemory_ALongerOneOfAnotherProcessCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRows()
+		short, long := open(t, r, roomdriver.WithMemory(0)), open(t, r)
+		token := acquire(t, short, request("a"), driver.Granted).Token
+		release(t, long, driver.Ref{Key: "k", ID: "a"}, driver.Released)
+		r.skew = -time.Minute
+		if got := acquire(t, long, request("b"), driver.Granted).Token; got <= token {
+			t.Errorf("token %d follows %d", got, token)
 		}
 	})
 }

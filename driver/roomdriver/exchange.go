@@ -42,9 +42,12 @@ func (d *Driver) exchange(ctx context.Context, c call) (done bool) {
 func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Duration) (done bool, now Found) {
 	v := c.state()
 	counted := d.known.counted()
+	if counted > found.Now.UnixMicro()+room.Lead {
+		counted = 0 // the counter was wrong then, and may have been corrected
+	}
 	found.Token = counted + 1
 	next, _, refused := d.take(c, found, slack, counted)
-	if refused == nil && next != nil && !v.exchangeable(found.Record) {
+	if refused == nil && !v.exchangeable(found.Record, next) {
 		return false, Found{}
 	}
 	if refused != nil || same(found.Record, next) {
@@ -60,7 +63,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	}
 	x := Exchange{
 		Key: v.key, Before: found.Record, From: found.Now, Until: found.Now.Add(overdue),
-		Change: Change{Record: next, Enters: v.enters, Messages: d.messages(v.wakes)}, Mints: v.minted > 0,
+		Change: Change{Record: next, Enters: v.enters, Mints: v.minted > 0, Messages: d.messages(v.wakes)},
 	}
 	if slack > 0 {
 		x.Until = found.Now.Add(slack + drift)
@@ -93,12 +96,12 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 // exchangeable reports whether an exchange can save the new record of a step. The token that it
 // mints is read afterwards, so nothing else may depend on it; it makes a record only for a
 // token; and it does not raise the counter, so that a record need not be kept for its token.
-func (v *visit) exchangeable(before []byte) bool {
+func (v *visit) exchangeable(before, next []byte) bool {
 	switch v.minted {
 	case 0:
-		return before != nil && (v.counted || !v.kept && !v.raised)
+		return next == nil || before != nil && (v.counted || !v.kept && !v.raised)
 	case 1:
-		return v.last == v.token && len(v.wakes) == 0
+		return next != nil && v.last == v.token && len(v.wakes) == 0
 	}
 	return false
 }

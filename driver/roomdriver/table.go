@@ -125,12 +125,11 @@ type Exchange struct {
 	Key         string
 	Before      []byte
 	From, Until time.Time
+	// If Change.Mints is set the table writes the next value of its counter, or the number that it
+	// finds there if that is greater, into the bytes 9 to 16 of the new record, big-endian, and
+	// returns the written record in found if done. The value is taken when no other call can give
+	// the key a token before this one.
 	Change
-	// Mints asks for a token: the table writes the next value of its counter, or the number that
-	// it finds there if that is greater, into the bytes 9 to 16 of the new record, big-endian, and
-	// returns the written record in found if done. The value is taken when no other call can
-	// give the key a token before this one.
-	Mints bool
 }
 
 // Item names a record that a transaction replaces.
@@ -153,8 +152,9 @@ type Found struct {
 	Record, Note, Also []byte
 	Now                time.Time
 	// Token is the next value of the table's counter of tokens, taken after the record was
-	// locked, or 0 if it has none. It is only needed in a transaction of one item. The record
-	// of a lock is then removed with its release, since the counter remembers for all locks.
+	// locked, or 0 if it has none. It is only needed in a transaction of one item, and if
+	// [Change] Mints. The record of a lock is then removed with its release, since the counter
+	// remembers for all locks.
 	//
 	// A value is greater than all before it. It is not ahead of the clock, unless the clock was
 	// stepped back or [Change] asks for more, and at most an hour behind it. After the table has
@@ -177,6 +177,8 @@ type Change struct {
 	// more holders may join from then on. Tables that can protect a lock from such
 	// changes check this field.
 	Enters bool
+	// Mints reports that the record has a new token. A table that could not give one calls f again.
+	Mints bool
 	// Token is a value that the table's counter passes by this transaction, or 0. It is at
 	// most a second ahead of the clock, for a quorum.
 	Token int64

@@ -36,7 +36,7 @@ type visit struct {
 	passes  int64 // a token that the table's counter must pass for it, or 0
 	counted bool  // the table's counter passes that token
 	raised  bool  // the step has raised a token
-	kept    bool  // the record is left for its token alone
+	kept    bool  // the record of a free lock stays for its token
 	shut    bool  // the next step must not let the lock change hands
 	// crowded reports whether the record contains more than holders after the last step.
 	crowded bool
@@ -52,6 +52,11 @@ func settle(reply *driver.Reply, now time.Time, guess, token int64) {
 	reply.Clock = sinceEpoch(now)
 	if reply.Token == guess {
 		reply.Token = token
+	}
+	for i := range reply.Holders {
+		if h := &reply.Holders[i]; h.Token == guess {
+			h.Token = token
+		}
 	}
 }
 
@@ -165,7 +170,7 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 			return Change{Record: found.Record, Note: found.Note}
 		}
 		next[i] = record
-		return Change{Record: record, Note: note, Enters: v.enters, Token: v.passes, Messages: d.messages(v.wakes)}
+		return Change{Record: record, Note: note, Enters: v.enters, Mints: v.minted > 0, Token: v.passes, Messages: d.messages(v.wakes)}
 	})
 	if err == nil {
 		for _, i := range left {
@@ -209,7 +214,7 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 		r.Closed = max(r.Closed, now/1000+shut.Milliseconds())
 	}
 	taken := found.Token > 0 && found.Token == counted
-	if end, _ := room.End(found.Record); r.Token > counted && end == r.Until() && end < r.End(d.cfg.memory.Milliseconds()) {
+	if end, _ := room.End(found.Record); d.swap != nil && !taken && r.Token > counted && end == r.Until() && end < r.End(d.cfg.memory.Milliseconds()) {
 		counted = r.Token // its writer has seen that
 	}
 	r.Store.Next = found.Token
@@ -239,7 +244,7 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 		counted, v.passes = r.Token, r.Token
 	}
 	v.counted, v.raised = r.Token <= counted, r.Store.Raised
-	v.kept = !v.counted && r.Idle(now)
+	v.kept = !v.counted && len(r.Inside)+len(r.Queue) == 0 && r.Token != room.MarkToken
 	if noted {
 		note = d.remember(&r, v.once, found.Note, now)
 	}

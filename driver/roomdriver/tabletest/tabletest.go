@@ -393,7 +393,7 @@ func tokens(s *suite) {
 			token := int64(0)
 			_, err := table.(roomdriver.Transactor).Transact(s.Context(), []roomdriver.Item{{Key: key}}, func(_ int, found roomdriver.Found) roomdriver.Change {
 				token = found.Token
-				return roomdriver.Change{Record: next}
+				return roomdriver.Change{Record: next, Mints: true}
 			})
 			if _, ok := table.(roomdriver.Exchanger); err == nil && token == 0 && !ok {
 				return // it has no counter
@@ -410,8 +410,8 @@ func tokens(s *suite) {
 				_, now, err := x.Read(s.Context(), key)
 				for try := 0; try < 10 && !done && err == nil; try++ {
 					done, found, err = x.Exchange(s.Context(), roomdriver.Exchange{
-						Key: key, Before: before, From: now, Until: now.Add(time.Minute), Mints: true,
-						Change: roomdriver.Change{Record: append(record("\x00\x00\x00\x00\x00\x00\x00\x01 "), fmt.Sprint(i)...)},
+						Key: key, Before: before, From: now, Until: now.Add(time.Minute),
+						Change: roomdriver.Change{Mints: true, Record: append(record("\x00\x00\x00\x00\x00\x00\x00\x01 "), fmt.Sprint(i)...)},
 					})
 				}
 				if err != nil || !done || len(found.Record) < 17 {

@@ -17,7 +17,7 @@ import (
 
 // Bouncer starts a PgBouncer in transaction mode before the server, and returns the
 // address of the server's own database through it. It ends with the test.
-func (s *Server) Bouncer(tb testing.TB) string {
+func (s *Server) Bouncer(tb testing.TB, settings ...string) string {
 	tb.Helper()
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Server) Bouncer(tb testing.TB) string {
 	noError(tb, err)
 	dir := directory(tb)
 	ini := fmt.Sprintf("[databases]\n* = host=%s port=%d user=%s\n[pgbouncer]\nlisten_addr = %s\nlisten_port = %d\n"+
-		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n", s.host, s.port, superuser, host, port)
+		"unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = 4\n%s\n", s.host, s.port, superuser, host, port, strings.Join(settings, "\n"))
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(ini), 0o644); err != nil { //nolint:gosec // another user reads it, and it is no secret
 		tb.Fatalf("postgrestest: %v", err)
