@@ -14,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// fake is a machine whose clocks stand still until the test moves them.
+// fake is a machine with clocks that stand still until the test moves them.
 type fake struct {
 	boot    string
 	elapsed atomic.Int64 // ns

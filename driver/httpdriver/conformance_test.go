@@ -94,7 +94,7 @@ func (n *network) Dial(ctx context.Context, protocol, address string) (net.Conn,
 	return n.Listener.Dial(ctx, protocol, address)
 }
 
-// open returns a driver whose clients use the network.
+// open returns a driver with clients that use the network.
 func (n *network) open(t *testing.T, url string, opts ...httpdriver.Option) *httpdriver.Driver {
 	return open(t, url, append(opts, httpdriver.WithFresh(func() *http.Client {
 		client := httpdriver.NewClient()

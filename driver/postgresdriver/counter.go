@@ -51,7 +51,7 @@ func (t *table) raise(ctx context.Context, conn *pgxpool.Conn) error {
 	b := &pgx.Batch{}
 	b.Queue(begin)
 	b.Queue(limit, milliseconds(t.limit), milliseconds(queueing(ctx, t.limit)))
-	// All fresh sessions wait for each other here. What a crash loses of it, the next sessions do again.
+	// All fresh sessions wait for each other here. After a crash other sessions raise it again.
 	b.Queue(`SELECT set_config('synchronous_commit', 'off', true)`)
 	base := t.queueRaise(b)
 	b.Queue(`COMMIT`)

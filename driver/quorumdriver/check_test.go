@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// looked is a node whose Check returns a fixed report.
+// looked is a node with a Check that returns a fixed report.
 type looked struct {
 	*memdriver.Driver
 	report driver.Report

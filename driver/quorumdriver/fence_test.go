@@ -137,7 +137,7 @@ func TestAcquire_HR_B4_ANodeThatIsAheadIsLevelled(t *testing.T) {
 		for _, s := range all {
 			s.wantTokenAt(t, first.Token)
 		}
-		// A renewal levels a node whose token gets ahead later.
+		// A renewal levels a node with a token that gets ahead later.
 		ref := driver.Ref{Key: "k", ID: "a", TTL: ttl, Token: first.Token + 1000}
 		all[1].store.Renew(t.Context(), []driver.Ref{ref}, func(int, driver.Reply, error) {})
 		if got := a.renewed("a", driver.Granted); got.Token != first.Token {
@@ -170,7 +170,7 @@ func TestAcquire_HR_B4_ALeaseThatWasOverGetsATokenOfItsOwn(t *testing.T) {
 	})
 }
 
-// daysAhead is a node whose counter of tokens was raised by a clock that was wrong, or one that
+// daysAhead is a node whose counter of tokens was raised by a clock that was wrong, or that
 // answers late.
 type daysAhead struct {
 	*memdriver.Driver

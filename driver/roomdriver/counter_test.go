@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -142,6 +143,8 @@ func TestCounter_HandOverByARenewalOfManyTicketsIsCounted(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		before := r.counter
 		d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			if err != nil || reply.State != driver.Granted || reply.Token <= before || reply.Token > r.counter {
 				t.Errorf("%+v, %v; want a token above %d, at most %d", reply, err, before, r.counter)
 			}
@@ -167,7 +170,7 @@ func TestCounter_PairOfAFreshNameIsTwoExchanges(t *testing.T) {
 	})
 }
 
-// gated is a table whose Read waits for the gate.
+// gated is a table with a Read that waits for the gate.
 type gated struct {
 	exchanging
 	gate chan struct{}
@@ -212,6 +215,7 @@ func TestCounter_CallsThatAreMadeTogetherTakeTheirTokenFromIt(t *testing.T) {
 				}
 				var calls ordered
 				calls.begin(func() { _, _ = d.Release(t.Context(), driver.Ref{Key: "k", ID: "nobody"}) })
+				var mu sync.Mutex
 				replies := make(map[string]driver.Reply)
 				for _, call := range row.calls {
 					calls.begin(func() {
@@ -220,6 +224,8 @@ func TestCounter_CallsThatAreMadeTogetherTakeTheirTokenFromIt(t *testing.T) {
 							ask = func() (driver.Reply, error) { return d.Release(t.Context(), driver.Ref{Key: "k", ID: id}) }
 						}
 						reply, err := ask()
+						mu.Lock()
+						defer mu.Unlock()
 						if replies[call] = reply; err != nil {
 							t.Errorf("%s: %v", call, err)
 						}

@@ -73,7 +73,7 @@ func (d *diary) observer() leasehold.Observer {
 	}
 }
 
-// observed opens a client whose observer is a diary.
+// observed opens a client with a diary as its observer.
 func observed(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) (*leasehold.Client, *faultDriver, *diary) {
 	t.Helper()
 	d := &diary{}
