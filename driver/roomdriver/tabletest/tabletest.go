@@ -328,16 +328,16 @@ func (h *history) update(table roomdriver.Table, key, id string) {
 		}
 		return bytes.Clone(next)
 	}
-	for {
+	for try := 0; ; try++ {
 		done, err := change(h.Context(), table, key, step)
-		if errors.Is(err, driver.ErrUnavailable) || err == nil && !done {
+		if (errors.Is(err, driver.ErrUnavailable) || err == nil && !done) && try < 1000 {
 			if h.Context().Err() != nil {
 				return
 			}
 			continue // the record is unchanged
 		}
-		if err != nil {
-			h.Errorf("update %q: %v", key, err)
+		if err != nil || !done {
+			h.Errorf("update %q: %t, %v", key, done, err)
 			return
 		}
 		break
