@@ -14,7 +14,7 @@ import (
 )
 
 // memory is the time between two removals of rooms whose leases have expired. A room that is
-// only left for a token far ahead of the clock stays for as long after the clock has passed it.
+// only left for a token far ahead of the clock stays until memory after the time of the token.
 const memory = time.Minute
 
 // page is how many keys List returns at a time.

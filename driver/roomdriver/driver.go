@@ -83,7 +83,9 @@ func (d *Driver) enter(ctx context.Context, req driver.Request, probe string) (d
 	if req.SingleUseID {
 		c.once = req.ID
 	}
-	c.guarded = req.Guard && (d.tx != nil || d.rooms != nil)
+	if req.Guard && (d.tx != nil || d.rooms != nil) {
+		c.mark = markKey
+	}
 	left := ""
 	reply, err := c.answer(d.do(ctx, c))
 	if err == nil && c.left != "" { // after an error the call may still be in use
@@ -113,7 +115,7 @@ func (c *entering) Step(r *room.Record, now int64) (wakes []room.Wake, err error
 	req := c.req
 	req.Guard = req.Guard && !passes(r, c.probe)
 	c.reply, wakes, err = room.Acquire(r, req, now)
-	if c.left = ""; errors.Is(err, driver.ErrAmnesia) && !c.guarded {
+	if c.left = ""; errors.Is(err, driver.ErrAmnesia) && c.mark == "" {
 		c.reply, c.left, err = driver.Reply{}, leaveProbe(r, now), nil
 	} else if r.Token != 0 { // it shows as much as a probe
 		delete(r.Marks, probeMark)

@@ -99,7 +99,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 func (v *visit) exchangeable(before, next []byte) bool {
 	switch v.minted {
 	case 0:
-		return next == nil || before != nil && (v.counted || !v.kept && !v.raised)
+		return next == nil || before != nil && !v.ahead
 	case 1:
 		return next != nil && v.last == v.token && len(v.wakes) == 0
 	}

@@ -101,9 +101,8 @@ type Transactor interface {
 }
 
 // Exchanger is implemented by a [Transactor] that can replace one record by one
-// request, without a lock: a conditional write. It has a counter of tokens ([Found]). The
-// driver makes conditional writes where it can.
-// It often has the record and the clock from the last call, and need not read.
+// request, without a lock: a conditional write. It has a counter of tokens ([Found]). The driver
+// often has the record and the clock from the last call, and need not read.
 type Exchanger interface {
 	Transactor
 	Reader

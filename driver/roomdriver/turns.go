@@ -1,6 +1,7 @@
 package roomdriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,7 +156,7 @@ func (d *Driver) saveAll(turns []*turn) {
 	}
 	all := &group{visit: visit{key: turns[0].call.state().key}}
 	for _, t := range turns {
-		all.calls, all.guarded = append(all.calls, t.call), all.guarded || t.call.state().guarded
+		all.calls, all.mark = append(all.calls, t.call), cmp.Or(all.mark, t.call.state().mark)
 	}
 	if err := d.save(ctx, all); err != nil {
 		for _, c := range all.calls {

@@ -23,10 +23,9 @@ type call interface {
 
 // visit is the state of a call.
 type visit struct {
-	key  string
-	once string // the id whose earlier use the step checks, or ""
-	// guarded is set if the step reads, together with the record, whether the table has its mark.
-	guarded bool
+	key     string
+	once    string // the id whose earlier use the step checks, or ""
+	mark    string // the key of the mark if the step reads it together with the record, or ""
 	reply   driver.Reply
 	called  bool
 	enters  bool  // by the last step the lock has changed hands
@@ -35,8 +34,7 @@ type visit struct {
 	token   int64 // the last token of the record after it
 	passes  int64 // a token that the table's counter must pass for it, or 0
 	counted bool  // the table's counter passes that token
-	raised  bool  // the step has raised a token
-	kept    bool  // the record of a free lock stays for its token
+	ahead   bool  // a transaction may make the counter pass it, and thus spare the record
 	shut    bool  // the next step must not let the lock change hands
 	// crowded reports whether the record contains more than holders after the last step.
 	crowded bool
@@ -58,14 +56,6 @@ func settle(reply *driver.Reply, now time.Time, guess, token int64) {
 			h.Token = token
 		}
 	}
-}
-
-// also returns the key of the mark if the step reads it.
-func (v *visit) also() string {
-	if v.guarded {
-		return markKey
-	}
-	return ""
 }
 
 // answer returns the reply if err is nil: a step that was not saved was not taken.
@@ -118,7 +108,7 @@ func (d *Driver) visit(ctx context.Context, c call) error {
 		return d.inTurn(ctx, c)
 	}
 	v := c.state()
-	v.wakes, v.err = d.rooms.Visit(v.key, v.also(), c)
+	v.wakes, v.err = d.rooms.Visit(v.key, v.mark, c)
 	v.called = true
 	d.finish(ctx, v, nil)
 	return v.err
@@ -128,7 +118,7 @@ func (d *Driver) visit(ctx context.Context, c call) error {
 func (d *Driver) save(ctx context.Context, c call) error {
 	v := c.state()
 	switch {
-	case d.swap != nil && v.once == "" && !v.guarded && d.exchange(ctx, c):
+	case d.swap != nil && v.once == "" && v.mark == "" && d.exchange(ctx, c):
 	case d.tx != nil:
 		if len(d.transact(ctx, []call{c})) > 0 {
 			v.err = errNotCalled // a single one is not to be left out
@@ -148,7 +138,7 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 	items := make([]Item, len(calls))
 	for i, c := range calls {
 		v := c.state()
-		items[i].Key, items[i].Also = v.key, v.also()
+		items[i].Key, items[i].Also = v.key, v.mark
 		if v.once != "" {
 			items[i].Note = noteKey(v.key, v.once)
 		}
@@ -235,7 +225,18 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 			return nil, nil, err
 		}
 	}
-	v.crowded, v.minted, v.last, v.token, v.passes = crowded(&r), r.Store.Minted, r.Store.Last, r.Token, 0
+	v.crowded = crowded(&r)
+	counted = v.count(&r, found, counted, now, taken)
+	if noted {
+		note = d.remember(&r, v.once, found.Note, now)
+	}
+	return d.encode(&r, found.Record, now, counted), note, nil
+}
+
+// count notes the tokens of the step that made r, and returns up to which token the table's
+// counter remembers. It has passed counted; taken reports whether it has given found.Token.
+func (v *visit) count(r *room.Record, found Found, counted, now int64, taken bool) int64 {
+	v.minted, v.last, v.token, v.passes = r.Store.Minted, r.Store.Last, r.Token, 0
 	switch {
 	case r.Token <= counted:
 	case !taken && v.minted > 0 && r.Token == counted+1: // the counter gives this token, or a greater one
@@ -243,12 +244,9 @@ func (d *Driver) take(c call, found Found, slack time.Duration, counted int64) (
 	case taken && (r.Token < found.Token+int64(v.minted) || r.Token <= now || r.Store.Raised && r.Token <= now+room.Lead):
 		counted, v.passes = r.Token, r.Token
 	}
-	v.counted, v.raised = r.Token <= counted, r.Store.Raised
-	v.kept = !v.counted && len(r.Inside)+len(r.Queue) == 0 && r.Token != room.MarkToken
-	if noted {
-		note = d.remember(&r, v.once, found.Note, now)
-	}
-	return d.encode(&r, found.Record, now, counted), note, nil
+	v.counted = r.Token <= counted
+	v.ahead = !v.counted && (r.Store.Raised || len(r.Inside)+len(r.Queue) == 0 && r.Token != room.MarkToken)
+	return counted
 }
 
 // walk takes the step of a call on a record.
