@@ -145,6 +145,21 @@ func ExampleLease_Token() {
 	// the one before, late: false
 }
 
+func ExampleLease_Places() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	gpu := client.Semaphore("gpu", 4)
+
+	first, _ := gpu.Lock(context.Background())
+	both, _ := gpu.LockN(context.Background(), 2)
+	fmt.Println(first.Places(), both.Places(), first.Release())
+	next, _ := gpu.Lock(context.Background())
+	fmt.Println(next.Places())
+	// Output:
+	// [0] [1 2] <nil>
+	// [0]
+}
+
 func ExampleLease_Context() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
@@ -552,8 +567,8 @@ func ExampleSemaphore_Adopt() {
 	_ = lease.Detach(context.Background())
 
 	lease, err := gpu.Adopt(context.Background(), lease.ID()) // with its two places
-	fmt.Println(err, lease.Release())
-	// Output: <nil> <nil>
+	fmt.Println(err, lease.Places(), lease.Release())
+	// Output: <nil> [0 1] <nil>
 }
 
 func ExamplePlaces() {

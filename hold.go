@@ -65,6 +65,9 @@ func (h *hold) Renewed(sent time.Time, reply *driver.Reply, err error) {
 	if err == nil && reply.State == driver.Granted {
 		h.c.counts.renewed.Add(1)
 		h.watch()
+		if reply.Wanted || h.turn != nil && h.c.lines.Len(h.Key()) > 0 {
+			h.Want()
+		}
 	} else {
 		h.c.counts.failed.Add(1)
 	}

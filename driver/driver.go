@@ -29,6 +29,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -71,6 +73,36 @@ func (p Policy) String() string {
 // MaxPlaces is the greatest limit and the greatest weight: the greatest int on every
 // platform. A store refuses more with [ErrInvalid].
 const MaxPlaces = 1<<31 - 1
+
+// MaxNumbered is the greatest limit with which the places of a room have numbers.
+const MaxNumbered = 1024
+
+// Places are the numbers of places, from 0 on, ascending, with commas between them, such as
+// "0,3". It is empty for a holder without numbers.
+type Places string
+
+// PlacesOf returns numbers as Places.
+func PlacesOf(numbers []int) Places {
+	var b []byte
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(b, int64(n), 10)
+	}
+	return Places(b)
+}
+
+// Numbers returns the numbers, nil if there are none. It skips what is not a number.
+func (p Places) Numbers() []int {
+	var numbers []int
+	for word := range strings.SplitSeq(string(p), ",") {
+		if n, err := strconv.Atoi(word); err == nil && n >= 0 {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
 
 // Request asks for a lease in a room.
 type Request struct {
@@ -234,6 +266,11 @@ type Reply struct {
 	// Holds is the number of leases that the same owner has in the room after a grant,
 	// this one included.
 	Holds int
+	// Places are, with Granted, the numbers of the places that a shared holder has below a
+	// Limit of at most [MaxNumbered]: as many as its Weight, ascending, from 0 on. They are
+	// the lowest that no other holder has, and stay the same for the life of the lease. After
+	// the limit was lowered, a number may lie above it. A store with limits has numbers.
+	Places Places
 	// Position is the place in the queue, 1 for the head.
 	Position int
 	// RetryAfter is the time after which asking again is useful because the obstacle may
@@ -255,6 +292,9 @@ type Reply struct {
 	// can make a later Renew or Release cheaper, see Ref.Uncontended. A process that hands
 	// a lease on inside itself does so without a bound only while it is set.
 	Uncontended bool
+	// Wanted is set with Granted if a request waits in the queue, and the lease had been
+	// granted before this call. A store without a queue never sets it.
+	Wanted bool
 	// Replayed is set with Granted if the lease was granted and confirmed before this
 	// Acquire, which repeats one; and with Gone, for SingleUseID, if the id was released
 	// before.
@@ -275,6 +315,8 @@ type Holder struct {
 	Mode  Mode
 	// Weight is a shared party's part of the limit.
 	Weight int
+	// Places are the Reply's Places of the lease.
+	Places Places
 	// Token is the fencing token of the lease, or 0.
 	Token int64
 	// Since is the request's: when it began, by the clock of its process.
@@ -349,6 +391,8 @@ type Hint struct {
 	Token         int64
 	Clock         time.Duration
 	ConfirmWindow time.Duration
+	// Places are the Reply's Places of the grant.
+	Places Places
 	// RetryAfter is the delay of an ask.
 	RetryAfter time.Duration
 	// Reason is why the lease was broken.

@@ -153,7 +153,7 @@ var inspectRows = []row{
 			}
 		}},
 	{"inspect/places", Inspect | Limits,
-		"a semaphore shows the limit and the weight of each holder",
+		"a semaphore shows the limit, and the places of each holder",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(5, 2))
 			p.acquire("b", driver.Granted, places(5, 3))
@@ -161,15 +161,15 @@ var inspectRows = []row{
 			if got.Limit != 5 || len(got.Holders) != 2 {
 				l.Fatalf("limit %d with %d holders, want 5 with 2", got.Limit, len(got.Holders))
 			}
-			weights := map[string]int{}
+			weights, numbers := map[string]int{}, map[string]driver.Places{}
 			for _, h := range got.Holders {
 				if h.Mode != driver.Shared {
 					l.Fatalf("holder %+v is not shared", h)
 				}
-				weights[h.ID] = h.Weight
+				weights[h.ID], numbers[h.ID] = h.Weight, h.Places
 			}
-			if weights[l.id("a")] != 2 || weights[l.id("b")] != 3 {
-				l.Fatalf("weights %v", weights)
+			if weights[l.id("a")] != 2 || weights[l.id("b")] != 3 || numbers[l.id("a")] != "0,1" || numbers[l.id("b")] != "2,3,4" {
+				l.Fatalf("weights %v, places %v", weights, numbers)
 			}
 			if l.cfg.Without&Queue == 0 {
 				p.acquire("c", driver.Queued, places(5, 4), waits(long))

@@ -140,6 +140,63 @@ var limitRows = []row{
 			q.hear(driver.HintGranted, "e")
 			q.renew("e", driver.Granted)
 		}},
+	{"limit/places have numbers", Limits,
+		"a job that has a place must know which, such as which graphics card: no other live holder may have it, and it must not change",
+		func(l *lab, p, q *process) {
+			l.numbered(p.acquire("a", driver.Granted, places(5, 1)), "0")
+			l.numbered(q.acquire("b", driver.Granted, places(5, 2)), "1,2")
+			p.acquire("c", driver.Granted, places(5, 1))
+			p.release("a", driver.Released)
+			l.numbered(q.renew("b", driver.Granted), "1,2")
+			l.numbered(p.acquire("dies", driver.Granted, places(5, 2), ttl(l.brief)), "0,4")
+			l.numbered(q.acquire("b", driver.Granted, places(5, 2)), "1,2")
+			l.pass(l.brief)
+			l.numbered(p.acquire("d", driver.Granted, places(5, 1)), "0")
+			l.numbered(p.acquire("e", driver.Granted, places(5, 1)), "4")
+		}},
+	{"limit/places that are handed over have numbers", Limits | Queue | Watch,
+		"a waiter may begin to work at the hint, before it has asked again",
+		func(l *lab, p, q *process) {
+			q.listen()
+			p.acquire("a", driver.Granted, places(3, 2))
+			p.acquire("b", driver.Granted, places(3, 1))
+			q.acquire("c", driver.Queued, places(3, 1), waits(long))
+			q.acquire("d", driver.Queued, places(3, 1), waits(long))
+			p.release("a", driver.Released)
+			for i, name := range []string{"c", "d"} {
+				want := driver.PlacesOf([]int{i})
+				if got := q.hear(driver.HintGranted, name).Places; got != want {
+					l.Fatalf("the hint to %s has the places %q, want %q", name, got, want)
+				}
+				l.numbered(q.renew(name, driver.Granted), want)
+			}
+		}},
+	{"limit/only few places have numbers", Limits,
+		"a limit of millions is a budget: numbers would cost more than they are worth",
+		func(l *lab, p, q *process) {
+			const most = driver.MaxNumbered
+			l.numbered(p.acquire("a", driver.Granted, places(most+1, 1)), "")
+			l.numbered(p.acquire("b", driver.Granted, in(l.key+"-2"), places(most, 3)), "0,1,2")
+			l.numbered(q.acquire("c", driver.Granted, in(l.key+"-2"), places(most, most-3)), driver.PlacesOf(upTo(3, most)))
+			l.numbered(p.acquire("reader", driver.Granted, in(l.key+"-3"), shared), "")
+			l.numbered(p.acquire("writer", driver.Granted, in(l.key+"-4")), "")
+		}},
+}
+
+// numbered checks the places of a grant.
+func (l *lab) numbered(got driver.Reply, want driver.Places) {
+	l.Helper()
+	if got.Places != want {
+		l.Fatalf("places %q, want %q", got.Places, want)
+	}
+}
+
+// upTo returns the numbers from first to below end.
+func upTo(first, end int) (numbers []int) {
+	for n := first; n < end; n++ {
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // resizeRows test a limit that changes.
@@ -151,12 +208,12 @@ var resizeRows = []row{
 				p.acquire(name, driver.Granted, places(3, 1))
 			}
 			q.acquire("to-1", driver.Resized, places(1, 1), resize)
-			for _, name := range []string{"a", "b", "c"} {
-				p.renew(name, driver.Granted)
+			for i, name := range []string{"a", "b", "c"} {
+				l.numbered(p.renew(name, driver.Granted), driver.PlacesOf([]int{i}))
 				q.acquire("d", driver.Busy, places(1, 1))
 				p.release(name, driver.Released)
 			}
-			q.acquire("d", driver.Granted, places(1, 1))
+			l.numbered(q.acquire("d", driver.Granted, places(1, 1)), "0")
 		}},
 	{"resize/is in force at once", Limits | Resize,
 		"a request with the old limit fails, and the new places can be taken",

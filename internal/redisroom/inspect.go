@@ -120,6 +120,7 @@ type party struct {
 	state  byte
 	mode   driver.Mode
 	weight int
+	places driver.Places // of a holder
 	token  int64
 	meta   meta
 }
@@ -138,13 +139,19 @@ func parseParty(words string) (p party, err error) {
 	if p.token, err = strconv.ParseInt(w[9], 10, 64); err != nil {
 		return p, err
 	}
+	if p.state != 'w' {
+		var ok bool
+		if p.places, ok = parsePlaces(w[8]); !ok {
+			return p, errReply
+		}
+	}
 	p.meta = parseMeta(w[12])
 	return p, nil
 }
 
 func (p *party) holder(id string, left int64) driver.Holder {
 	return driver.Holder{
-		ID: id, Owner: p.meta.Owner, Mode: p.mode, Weight: p.weight, Token: p.token,
+		ID: id, Owner: p.meta.Owner, Mode: p.mode, Weight: p.weight, Places: p.places, Token: p.token,
 		Since: time.UnixMilli(p.meta.Since), Remaining: millis(left), Labels: p.meta.Labels, Confirmed: p.state == 'c',
 	}
 }

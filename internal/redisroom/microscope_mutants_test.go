@@ -132,7 +132,7 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 		if err != nil {
 			return err
 		}
-		some, err := source.Lua("internal/redisroom/"+file, strings.ReplaceAll(string(text), include, visitLua))
+		some, err := source.Lua("internal/redisroom/"+file, includes.Replace(string(text)))
 		all = append(all, some...)
 		return err
 	})

@@ -708,13 +708,13 @@ func playThousands(l *lens) error {
 			}
 			for i := range c.many + c.alive {
 				id := fmt.Sprintf("t%04d", i)
-				state, member := "w", microscope.Member{Name: "t" + id, Score: float64(at(i))}
+				state, rank, member := "w", strconv.FormatInt(lensBehind+int64(i), 10), microscope.Member{Name: "t" + id, Score: float64(at(i))}
 				if inside {
-					state, member = "c", microscope.Member{Name: "i" + id, Score: float64(at(i) - lensBand)}
+					state, rank, member = "c", none, microscope.Member{Name: "i" + id, Score: float64(at(i) - lensBand)}
 				} else {
 					places = append(places, microscope.Member{Name: "q" + id, Score: float64(lensQueue + lensBehind + int64(i))})
 				}
-				hash[id] = fmt.Sprintf(`%s s 0 1 0 300 0 0 %d 0 - - {"o":"","s":5}`, state, lensBehind+int64(i))
+				hash[id] = fmt.Sprintf(`%s s 0 1 0 300 0 0 %s 0 - - {"o":"","s":5}`, state, rank)
 				scores = append(scores, member)
 			}
 			all := c.many + c.alive
@@ -722,9 +722,9 @@ func playThousands(l *lens) error {
 			anchor := []microscope.Member{{Name: "#", Score: float64(lensAnchor)}}
 			if inside {
 				keys[string(h)] = textUntil("*", lensMS+101)
-				hash["#"] = fmt.Sprintf("7 %d 0 0 - 0 %d 0 %d %d - 0 %d %d", all, all, all, all, lensMS+100, end)
+				hash["#"] = fmt.Sprintf("7 %d 0 0 - 0 %d 0 %d %d - 0 %d %d 0", all, all, all, all, lensMS+100, end)
 			} else {
-				hash["#"] = fmt.Sprintf("7 %d 0 0 t0000 0 0 0 0 %d - 0 0 %d", all, all, end)
+				hash["#"] = fmt.Sprintf("7 %d 0 0 t0000 0 0 0 0 %d - 0 0 %d 0", all, all, end)
 			}
 			keys[r] = microscope.Value{Hash: hash, At: end}
 			keys[z] = microscope.Value{Sorted: slices.Concat(scores, anchor, places), At: end}

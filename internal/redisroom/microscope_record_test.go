@@ -162,13 +162,13 @@ func (c *comparison) uncontended(k *kept, record *room.Record) {
 
 // record compares the parties, the marks and the scalars.
 func (c *comparison) record(from *situation, k *kept, record *room.Record, ms int64) {
-	if len(k.scalars) != 14 {
-		c.is("the scalars", k.scalars, "14 words")
+	if len(k.scalars) != 15 {
+		c.is("the scalars", k.scalars, "15 words")
 		return
 	}
 	since := k.scalar(1) - record.Seq // a folded room counts arrivals from zero again
 	fields, members := map[string]bool{"#": true}, map[string]int64{"#": lensAnchor}
-	n, nx, used, shares, ends := 0, 0, 0, 0, int64(0)
+	n, nx, used, shares, ends, taken := 0, 0, 0, 0, int64(0), []byte("0")
 	count := func(p *room.Party) {
 		if p.Mode == driver.Shared {
 			shares++
@@ -181,6 +181,10 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 			used += p.Weight
 		} else {
 			nx++
+		}
+		for _, number := range p.Places.Numbers() {
+			taken = append(taken, strings.Repeat("0", max(number+1-len(taken), 0))...)
+			taken[number] = '1'
 		}
 		members["i"+p.ID] = p.Expiry - lensBand
 		ends = max(ends, p.Expiry+p.Delay)
@@ -234,6 +238,7 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 	c.is("exclusive ones", k.scalar(7), nx)
 	c.is("weight", k.scalar(8), used)
 	c.is("sharers", k.scalar(9), shares)
+	c.is("taken places", k.scalars[14], string(taken))
 	if shares > 0 {
 		c.is("limit", k.scalar(2), record.Limit)
 	}
@@ -303,6 +308,8 @@ func (c *comparison) party(words string, p *room.Party, state string, token, sin
 	}
 	if state == "w" {
 		of("rank", w[8], p.Rank+since)
+	} else {
+		of("places", w[8], orNone(string(p.Places)))
 	}
 	of("token", w[9], token)
 	of("address", w[10], orNone(p.Notify))

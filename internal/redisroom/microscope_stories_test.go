@@ -165,6 +165,20 @@ var stories = []story{
 	{"a token is raised by a day", in(ask(nil, parties[0]), each(renews, driver.Ref{ID: idA, Token: lensStart + (24 * time.Hour).Microseconds()}))},
 	{"a token is raised by more than a day", in(ask(nil, parties[0]), each(renews, driver.Ref{ID: idA, Token: lensStart + (24 * time.Hour).Microseconds() + 1}))},
 	{"a place is heavier than the limit", in(ask(places(2, 1), parties[0]), ask(allOf(places(2, 1), queues), parties[1]))},
+	{"places between taken ones are given", in(
+		ask(places(1, 5), parties[0]), ask(places(1, 5), parties[1]), ask(places(2, 5), parties[2]), each(releases, parties[0]),
+		ask(places(2, 5), stranger), each(releases, parties[2]), ask(allOf(places(3, 5), queues), parties[0]), ask(allOf(places(2, 5), queues), parties[2]),
+		each(releases, stranger), each(renews, parties[0]), each(releases, parties[1]), each(renews, parties[2]), each(releases, parties[0]),
+	)},
+	{"as many places as have numbers", in(
+		ask(places(driver.MaxNumbered-1, driver.MaxNumbered), parties[0]), ask(places(1, driver.MaxNumbered), parties[1]),
+		each(releases, parties[0]), ask(places(1, driver.MaxNumbered), parties[2]),
+	)},
+	{"more places than have numbers", in(
+		ask(places(1, driver.MaxNumbered+1), parties[0]), ask(places(1, driver.MaxNumbered+1), parties[1]), then(resizes(2)),
+		ask(allOf(places(1, 2), queues), parties[2]), each(releases, parties[0]), each(renews, parties[2]),
+	)},
+	{"a place is kept by a downgrade", in(ask(nil, parties[0]), ask(places(2, 3), parties[0]), ask(places(1, 3), parties[1]))},
 	{"a hand-over is asked for again", in(
 		ask(nil, parties[0]), ask(queues, parties[1]), each(releases, parties[0]), ask(queues, parties[1]), ask(queues, parties[1]),
 	)},

@@ -558,7 +558,7 @@ func (l *lens) sameReply(a, b driver.Reply) bool {
 	if a.State == driver.Released {
 		b.Token = 0
 	}
-	same := a.State == b.State && a.Token == b.Token && a.Holds == b.Holds && a.Position == b.Position && (a.RetryAfter-b.RetryAfter).Abs() <= l.slack &&
+	same := a.State == b.State && a.Token == b.Token && a.Holds == b.Holds && a.Position == b.Position && a.Places == b.Places && a.Wanted == b.Wanted && (a.RetryAfter-b.RetryAfter).Abs() <= l.slack &&
 		a.Broken == b.Broken && a.Reason == b.Reason && a.Replayed == b.Replayed && len(a.Holders) == len(b.Holders)
 	if !same || len(a.Holders) == 0 {
 		return same
@@ -568,7 +568,7 @@ func (l *lens) sameReply(a, b driver.Reply) bool {
 }
 
 func (l *lens) sameHolder(a, b driver.Holder) bool {
-	return a.ID == b.ID && a.Owner == b.Owner && a.Mode == b.Mode && a.Weight == b.Weight && a.Token == b.Token &&
+	return a.ID == b.ID && a.Owner == b.Owner && a.Mode == b.Mode && a.Weight == b.Weight && a.Places == b.Places && a.Token == b.Token &&
 		(a.Remaining-b.Remaining).Abs() <= l.slack && a.Confirmed == b.Confirmed && !a.Foreign
 }
 

@@ -19,7 +19,7 @@ var errReply = errors.New("unexpected reply")
 // the reason of a break.
 const (
 	replyScalars    = 6
-	replyWithHolder = 13
+	replyWithHolder = 14
 )
 
 // parseReply reads a reply as of lua/acquire.
@@ -44,11 +44,16 @@ func parseReply(reply any) (driver.Reply, error) {
 	if r.State == driver.Granted || r.State == driver.Gone {
 		r.Replayed, r.Position = r.Position == 1, 0
 	}
+	if r.State == driver.Granted {
+		r.Wanted, r.RetryAfter = n[4] == 1, 0
+	}
 	switch {
 	case len(fields) == replyScalars:
 	case len(fields) == replyScalars+1 && r.State == driver.Gone:
 		r.Broken = true
 		r.Reason, ok = fields[replyScalars].(string)
+	case len(fields) == replyScalars+1 && r.State == driver.Granted:
+		r.Places, ok = parsePlaces(fields[replyScalars])
 	case len(fields) == replyWithHolder:
 		var holder driver.Holder
 		holder, ok = parseHolder(fields[replyScalars:])
@@ -62,7 +67,16 @@ func parseReply(reply any) (driver.Reply, error) {
 	return r, nil
 }
 
-// parseHolder reads a holder: id, remaining ms, mode, weight, token, state
+// parsePlaces reads the places of a holder, as of lua/room/places.lua.
+func parsePlaces(field any) (driver.Places, bool) {
+	text, ok := field.(string)
+	if text == none {
+		return "", true
+	}
+	return driver.Places(text), ok && strings.Trim(text, "0123456789,") == ""
+}
+
+// parseHolder reads a holder: id, remaining ms, mode, weight, places, token, state
 // and meta.
 func parseHolder(f []any) (h driver.Holder, ok bool) {
 	if h.ID, ok = f[0].(string); !ok {
@@ -71,13 +85,14 @@ func parseHolder(f []any) (h driver.Holder, ok bool) {
 	left, ok1 := f[1].(int64)
 	mode, ok2 := f[2].(string)
 	weight, ok3 := f[3].(int64)
-	token, ok4 := f[4].(int64)
-	state, ok5 := f[5].(string)
-	meta, ok6 := f[6].(string)
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 {
+	places, ok4 := parsePlaces(f[4])
+	token, ok5 := f[5].(int64)
+	state, ok6 := f[6].(string)
+	meta, ok7 := f[7].(string)
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 {
 		return h, false
 	}
-	h.Mode, h.Weight, h.Token, h.Remaining = parseMode(mode), int(weight), token, millis(left)
+	h.Mode, h.Weight, h.Places, h.Token, h.Remaining = parseMode(mode), int(weight), places, token, millis(left)
 	h.Confirmed, h.Foreign = state != "u", state == "f"
 	if !h.Foreign {
 		m := parseMeta(meta)
@@ -174,7 +189,7 @@ func brokenHint(prefix, key, id, reason string) string {
 	return "b " + id + " " + strconv.Itoa(len(prefix)+len(key)) + " " + prefix + key + reason
 }
 
-// parseHint reads a message to a subscription: "g id token clock window" for a hand-over,
+// parseHint reads a message to a subscription: "g id token clock window places" for a hand-over,
 // "a id next" to ask, or that of brokenHint. ok is false for a lock of another prefix.
 func parseHint(prefix, text string) (h driver.Hint, ok bool) {
 	kind, rest, _ := strings.Cut(text, " ")
@@ -186,7 +201,11 @@ func parseHint(prefix, text string) (h driver.Hint, ok bool) {
 	switch kind {
 	case "g":
 		var n [3]int64
-		ok = parseInts(rest, n[:])
+		last := strings.LastIndexByte(rest, ' ')
+		if h.Places, ok = parsePlaces(rest[last+1:]); !ok {
+			return driver.Hint{}, false
+		}
+		ok = parseInts(rest[:max(last, 0)], n[:])
 		h.Kind, h.Token, h.Clock, h.ConfirmWindow = driver.HintGranted, n[0], micros(n[1]), millis(n[2])
 	case "a":
 		var n [1]int64

@@ -20,6 +20,9 @@ var ruleLua string
 //go:embed lua/room/visit.lua
 var visitLua string
 
+//go:embed lua/room/places.lua
+var placesLua string
+
 //go:embed lua/acquire/0_once.lua
 var acquireOnceLua string
 
@@ -96,11 +99,11 @@ type script struct{ main, plain func() *form }
 // form is one text of a script.
 type form struct{ text, sha string }
 
-// include is a line of the stages before lua/room that lua/room/visit.lua replaces.
-const include = "-- include visit.lua\n"
+// includes replaces lines of the scripts by the files of lua/room that they name.
+var includes = strings.NewReplacer("-- include visit.lua\n", visitLua, "-- include places.lua\n", placesLua)
 
 func newForm(text string) *form {
-	text = strings.ReplaceAll(text, include, visitLua)
+	text = includes.Replace(text)
 	sum := sha1.Sum([]byte(text))
 	return &form{text: text, sha: hex.EncodeToString(sum[:])}
 }

@@ -50,6 +50,9 @@ func (s *scene) purge() {
 		}
 		return true
 	})
+	if len(s.Queue) == 0 {
+		s.Head, s.When = "", 0
+	}
 	for name, m := range s.Marks {
 		if m.Until <= s.ms {
 			delete(s.Marks, name)
@@ -165,10 +168,34 @@ func (s *scene) raise(p *Party, token int64, level bool) {
 	}
 }
 
+// number gives p the lowest places that no holder has. There are enough: the numbers below the
+// limit that holders have are not more than their weights.
+func (s *scene) number(p *Party) {
+	if p.Mode != driver.Shared || s.Limit == 0 || s.Limit > driver.MaxNumbered {
+		return
+	}
+	var taken [driver.MaxNumbered]bool
+	for _, in := range s.Inside {
+		for _, n := range in.Places.Numbers() {
+			if n < len(taken) { // as every number that a store has written
+				taken[n] = true
+			}
+		}
+	}
+	var numbers []int
+	for n := 0; n < s.Limit && len(numbers) < p.Weight; n++ {
+		if !taken[n] {
+			numbers = append(numbers, n)
+		}
+	}
+	p.Places = driver.PlacesOf(numbers)
+}
+
 // enter grants p a lease until expiry.
 func (s *scene) enter(p Party, expiry int64, confirmed bool) *Party {
 	p.Token = s.mint(&p)
 	p.Expiry, p.Confirmed = expiry, confirmed
+	s.number(&p)
 	s.Queue = remove(s.Queue, p.ID)
 	s.Inside = append(s.Inside, p)
 	return &s.Inside[len(s.Inside)-1]
@@ -215,7 +242,7 @@ func (s *scene) handOver() {
 		entered++
 		s.wake(head, driver.Hint{
 			Kind: driver.HintGranted, ID: head.ID, Token: s.Inside[len(s.Inside)-1].Token,
-			Clock: micros(s.now), ConfirmWindow: millis(head.Window),
+			Clock: micros(s.now), ConfirmWindow: millis(head.Window), Places: s.Inside[len(s.Inside)-1].Places,
 		})
 	}
 	s.hintHead()

@@ -155,6 +155,9 @@ func (c *codec) party(p *Party) {
 	c.int(&p.Called)
 	c.bool(&p.Confirmed)
 	c.str(&p.Visit)
+	places := string(p.Places)
+	c.str(&places)
+	p.Places = driver.Places(places)
 }
 
 func (c *codec) tokenOf(p *Party) {
@@ -266,7 +269,7 @@ func (c *codec) int(v *int64) {
 // The least that one of a list takes, so that a length that cannot be right costs
 // no memory.
 const (
-	minParty = 18 // fields of at least a byte
+	minParty = 19 // fields of at least a byte
 	minEntry = 2
 	minSpent = 9
 )

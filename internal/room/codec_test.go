@@ -105,7 +105,7 @@ func TestCodec_TheFormatStaysAsItIs(t *testing.T) {
 		Token: 1_000_001, Limit: 3, Inside: []Party{{ID: "a", Owner: "o", Before: 1000, Weight: 1, Expiry: 2000, Token: 1_000_001, Confirmed: true}},
 		Marks: map[string]Mark{"+b": {Until: 3000}}, Spent: Spent{5: 9},
 	}
-	const want = "01000000000000000700000000000f4241" + "000600000001016101" + "6f000000000002d00f00000000" + "00a01f000002000001022b62f02e000105000000000000" + "0012"
+	const want = "01000000000000000700000000000f4241" + "000600000001016101" + "6f000000000002d00f00000000" + "00a01f00000200000001022b62f02e000105000000000000" + "0012"
 	if got := fmt.Sprintf("%x", Append(nil, &r, 7)); got != want {
 		t.Errorf("%s\nis not\n%s", got, want)
 	}

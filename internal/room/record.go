@@ -76,6 +76,7 @@ type Party struct {
 	Mode      driver.Mode
 	Policy    driver.Policy
 	Weight    int
+	Places    driver.Places // of a holder
 	Window    int64
 	Delay     int64
 	MinToken  int64

@@ -30,6 +30,7 @@ func (s *scene) granted(p *Party) driver.Reply {
 	if p.Mode == driver.Exclusive {
 		reply.Holds = len(s.Inside)
 	}
+	reply.Places = p.Places
 	return reply
 }
 
@@ -79,7 +80,7 @@ func (s *scene) longestHolder() []driver.Holder {
 
 func (p *Party) holder(ms int64) driver.Holder {
 	return driver.Holder{
-		ID: p.ID, Owner: p.Owner, Mode: p.Mode, Weight: p.Weight, Token: p.Token,
+		ID: p.ID, Owner: p.Owner, Mode: p.Mode, Weight: p.Weight, Places: p.Places, Token: p.Token,
 		Since: time.UnixMilli(p.Since), Remaining: millis(p.Expiry - ms), Labels: maps.Clone(p.Labels), Confirmed: p.Confirmed,
 	}
 }

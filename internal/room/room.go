@@ -172,6 +172,7 @@ func (s *scene) again(p *Party, req driver.Request) (driver.Reply, []Wake, error
 		}
 		p.Mode, p.Weight = driver.Shared, max(req.Weight, 1)
 		s.agree(req)
+		s.number(p)
 	}
 	again := p.Confirmed
 	p.Notify, p.Visit = req.HintAddress, common(p.Visit, req.Visit)
@@ -305,5 +306,7 @@ func (s *scene) confirm(p *Party, ttl time.Duration) driver.Reply {
 	// Never shorter: a renewal that was delayed on its way must not undo a
 	// longer one that overtook it.
 	p.Expiry, p.Confirmed = max(p.Expiry, s.ms+ttl.Milliseconds()), true
-	return s.granted(p)
+	reply := s.granted(p)
+	reply.Wanted = len(s.Queue) > 0
+	return reply
 }

@@ -35,7 +35,8 @@ func (a *Answer) Sent() time.Time { return a.sent }
 
 // Grant describes a lease that the store granted.
 type Grant struct {
-	Token int64
+	Token  int64
+	Places driver.Places
 	// Origin is when the answered request was sent, or the earliest time of the
 	// hand-over; see package timing.
 	Origin time.Time
@@ -57,7 +58,7 @@ func (g *Grant) handed() time.Time {
 
 // Grant returns the lease that the answer granted.
 func (a *Answer) Grant() Grant {
-	return Grant{Token: a.Token, Origin: a.sent, Window: a.window, Uncontended: a.Uncontended, Unanswered: a.Unanswered}
+	return Grant{Token: a.Token, Places: a.Places, Origin: a.sent, Window: a.window, Uncontended: a.Uncontended, Unanswered: a.Unanswered}
 }
 
 // Try asks for a lock without waiting for it, and repeats the request until the store

@@ -61,8 +61,8 @@ type Hold struct {
 	rareState   *rareState // nil while unused
 }
 
-// rareState holds state that most leases never need: that of failed renewals, of Extend, and
-// of MaxHold.
+// rareState holds state that most leases never need: that of failed renewals, of Extend, of
+// MaxHold, and of semaphores.
 type rareState struct {
 	cutoff   *time.Timer // fires at MaxHold
 	failed   error       // error of the last renewal, until one succeeds
@@ -70,6 +70,9 @@ type rareState struct {
 	extends  []extension
 	flying   []extension   // the extensions that the renewal under way answers
 	taken    clock.Instant // until when an unanswered renewal may keep the lease in the store
+	places   driver.Places
+	wanted   chan struct{} // closed once others wait; nil if no caller has asked
+	told     bool          // wanted is closed
 }
 
 // needRareState returns h.rareState, allocating it if necessary. The caller holds mu.
@@ -102,6 +105,9 @@ func (s *Session) Hold(h *Hold, req *driver.Request, g Grant, e Events) error {
 	}
 	h.deadline = s.instant(t.deadline(g.Origin, ttl))
 	h.task = task{of: h}
+	if g.Places != "" {
+		h.needRareState().places = g.Places
+	}
 	if err := h.keep(g.handed()); err != nil {
 		return err
 	}
@@ -144,7 +150,7 @@ func (h *Hold) start(g Grant) {
 	case h.window:
 		h.s.keeper.Add(&h.task, h.s.Now())
 	case !h.terms().NoRenewal:
-		h.s.keeper.Add(&h.task, h.terms().renewal(g.Origin, h.ttl))
+		h.s.keeper.Add(&h.task, g.Origin.Add(h.terms().pause(h.ttl)))
 	}
 }
 
@@ -158,6 +164,42 @@ func (h *Hold) ID() string { return h.id }
 
 // Token returns the fencing token.
 func (h *Hold) Token() int64 { return h.token }
+
+// Places returns the numbers of the places of a semaphore.
+func (h *Hold) Places() driver.Places {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.rareState == nil {
+		return ""
+	}
+	return h.rareState.places
+}
+
+// wantedEvery is how often a lease is renewed, at least, for a caller of Wanted.
+const wantedEvery = time.Second
+
+// Wanted returns a channel that is closed once a renewal shows that others wait. From the first
+// call on the lease is renewed once a second, until they do.
+func (h *Hold) Wanted() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	a := h.needRareState()
+	if a.wanted == nil {
+		a.wanted = make(chan struct{})
+		h.s.keeper.Hurry(&h.task, h.s.Now())
+	}
+	return a.wanted
+}
+
+// Want closes the channel of Wanted.
+func (h *Hold) Want() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a := h.rareState; a != nil && a.wanted != nil && !a.told {
+		a.told = true
+		close(a.wanted)
+	}
+}
 
 // Granted returns when the lease was granted.
 func (h *Hold) Granted() time.Time { return h.s.time(h.granted) }

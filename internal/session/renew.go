@@ -159,12 +159,16 @@ func (h *Hold) renewed(sent time.Time) time.Time {
 		if a.flying = nil; len(a.extends) > 0 {
 			return h.s.Now()
 		}
-		if a.cutoff == nil && a.taken <= h.lasting() {
+		if a.cutoff == nil && a.places == "" && a.wanted == nil && a.taken <= h.lasting() {
 			h.rareState = nil
 		}
 	}
 	if h.terms().NoRenewal || h.winding {
 		return time.Time{}
 	}
-	return h.terms().renewal(sent, h.ttl)
+	pause := h.terms().pause(h.ttl)
+	if a := h.rareState; a != nil && a.wanted != nil && !a.told {
+		pause = min(pause, wantedEvery)
+	}
+	return sent.Add(pause)
 }

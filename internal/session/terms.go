@@ -62,7 +62,7 @@ func (t *Terms) tryOutage(since, now time.Time) time.Duration {
 // givesUp reports whether to give up on a store that failed, with the time left.
 func (t *Terms) givesUp(left time.Duration) bool { return left <= 0 || t.MaxOutage == 0 }
 
-// renewal returns when to renew a lease with this origin.
-func (t *Terms) renewal(origin time.Time, ttl time.Duration) time.Time {
-	return origin.Add(time.Duration(float64(ttl) * t.RenewFraction))
+// pause returns the time between two renewals of a lease.
+func (t *Terms) pause(ttl time.Duration) time.Duration {
+	return time.Duration(float64(ttl) * t.RenewFraction)
 }

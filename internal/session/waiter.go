@@ -262,7 +262,7 @@ func (w *Waiter) act(h driver.Hint) {
 	}
 	if h.Kind == driver.HintGranted {
 		if handed, ok := w.since(h, now); ok {
-			w.end = &Answer{Reply: driver.Reply{State: driver.Granted, Token: h.Token}, sent: handed, window: h.ConfirmWindow}
+			w.end = &Answer{Reply: driver.Reply{State: driver.Granted, Token: h.Token, Places: h.Places}, sent: handed, window: h.ConfirmWindow}
 			w.wake()
 			return
 		}

@@ -35,6 +35,8 @@ type Hint struct {
 	// it has to be confirmed.
 	Clock   int64  `json:"clockUs,omitempty"`
 	Confirm Millis `json:"confirmMs,omitempty"`
+	// Places are the numbers of the places of a semaphore that were handed over.
+	Places []int `json:"places,omitempty"`
 	// After is the time until the next request.
 	After  Millis `json:"afterMs,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -54,7 +56,7 @@ func HintName(k driver.HintKind) string {
 // HintOf returns a hint as JSON.
 func HintOf(h driver.Hint) Hint {
 	return Hint{
-		Key: h.Key, LeaseID: h.ID, Token: h.Token, Clock: h.Clock.Microseconds(), Confirm: Floor(h.ConfirmWindow),
+		Key: h.Key, LeaseID: h.ID, Token: h.Token, Clock: h.Clock.Microseconds(), Confirm: Floor(h.ConfirmWindow), Places: h.Places.Numbers(),
 		After: MillisOf(h.RetryAfter), Reason: h.Reason,
 	}
 }
@@ -63,7 +65,7 @@ func HintOf(h driver.Hint) Hint {
 func (h *Hint) Hint(event string) (hint driver.Hint, ok bool) {
 	hint = driver.Hint{
 		ID: h.LeaseID, Token: h.Token, Clock: time.Duration(h.Clock) * time.Microsecond,
-		ConfirmWindow: h.Confirm.Duration(), RetryAfter: h.After.Duration(), Reason: h.Reason,
+		ConfirmWindow: h.Confirm.Duration(), Places: driver.PlacesOf(h.Places), RetryAfter: h.After.Duration(), Reason: h.Reason,
 	}
 	switch event {
 	case EventAsk:

@@ -52,9 +52,14 @@ type Lease struct {
 	// Repeated is true if the store left a request unanswered, which may still arrive.
 	Repeated bool `json:"repeated,omitempty"`
 
-	Token int64  `json:"token,omitempty"`
-	Holds int    `json:"holds,omitempty"`
-	TTL   Millis `json:"ttlMs,omitempty"`
+	Token int64 `json:"token,omitempty"`
+	Holds int   `json:"holds,omitempty"`
+	// Places are the numbers of the places of a semaphore.
+	Places []int `json:"places,omitempty"`
+	// Wanted is true for a lease if others wait for the lock.
+	Wanted bool `json:"wanted,omitempty"`
+
+	TTL Millis `json:"ttlMs,omitempty"`
 	// Remaining is the shortest time that the lease has left when the answer is sent.
 	Remaining Millis `json:"remainingMs,omitempty"`
 	// Position is the place in the queue, 1 for the head.
@@ -75,7 +80,7 @@ type Lease struct {
 // LeaseOf returns a reply as JSON.
 func LeaseOf(key, id string, r driver.Reply) Lease {
 	l := Lease{
-		Key: key, LeaseID: id, State: StateName(r.State), Token: r.Token, Holds: r.Holds,
+		Key: key, LeaseID: id, State: StateName(r.State), Token: r.Token, Holds: r.Holds, Places: r.Places.Numbers(), Wanted: r.Wanted,
 		Position: r.Position, FreeIn: MillisOf(r.RetryAfter), Clock: r.Clock.Microseconds(),
 		Broken: r.Broken, Reason: r.Reason, Again: r.Replayed,
 	}
@@ -92,7 +97,7 @@ func (l *Lease) Reply() (driver.Reply, error) {
 		return driver.Reply{}, err
 	}
 	r := driver.Reply{
-		State: state, Token: l.Token, Holds: l.Holds, Position: l.Position, RetryAfter: l.FreeIn.Duration(),
+		State: state, Token: l.Token, Holds: l.Holds, Places: driver.PlacesOf(l.Places), Wanted: l.Wanted, Position: l.Position, RetryAfter: l.FreeIn.Duration(),
 		Clock: time.Duration(l.Clock) * time.Microsecond, Broken: l.Broken, Reason: l.Reason, Replayed: l.Again,
 	}
 	for i := range l.Holders {

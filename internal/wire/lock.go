@@ -23,6 +23,7 @@ type Holder struct {
 	Owner     string            `json:"owner"`
 	Mode      string            `json:"mode"`
 	Weight    int               `json:"weight,omitempty"`
+	Places    []int             `json:"places,omitempty"` // of a semaphore
 	Token     int64             `json:"token"`
 	Since     time.Time         `json:"since,omitzero"` // by the holder's clock
 	Age       Millis            `json:"ageMs"`
@@ -98,7 +99,7 @@ func HolderOf(h driver.Holder) Holder {
 		id = "" // a driver returns the value of the key here, which may be a secret
 	}
 	return Holder{
-		LeaseID: id, Owner: h.Owner, Mode: ModeName(h.Mode), Weight: h.Weight, Token: h.Token,
+		LeaseID: id, Owner: h.Owner, Mode: ModeName(h.Mode), Weight: h.Weight, Places: h.Places.Numbers(), Token: h.Token,
 		Since: h.Since, Age: age(h.Since), Remaining: Floor(h.Remaining),
 		Labels: h.Labels, Confirmed: h.Confirmed, Foreign: h.Foreign,
 	}
@@ -108,7 +109,7 @@ func HolderOf(h driver.Holder) Holder {
 func (h *Holder) Holder() driver.Holder {
 	mode, _ := ParseMode(h.Mode) // an unknown mode is shown as exclusive
 	return driver.Holder{
-		ID: h.LeaseID, Owner: h.Owner, Mode: mode, Weight: h.Weight, Token: h.Token, Since: h.Since,
+		ID: h.LeaseID, Owner: h.Owner, Mode: mode, Weight: h.Weight, Places: driver.PlacesOf(h.Places), Token: h.Token, Since: h.Since,
 		Remaining: h.Remaining.Duration(), Labels: h.Labels, Confirmed: h.Confirmed, Foreign: h.Foreign,
 	}
 }

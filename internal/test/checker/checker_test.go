@@ -63,9 +63,10 @@ func lease(who string, at, granted, end, token int64) events {
 }
 
 // shared is a shared lease until 11.
-func shared(who string, granted, token int64, weight, limit int) events {
+func shared(who string, granted, token int64, weight, limit int, places string) events {
 	asked := asks(1, who, history.Record{Mode: history.Shared, Weight: weight, Limit: limit})
-	return slices.Concat(asked, got(granted, who, token), live(10, who), released(11, 12, who, history.OK))
+	granting := note(granted, who, history.Got, history.Record{Token: token, Places: places, Live: true})
+	return slices.Concat(asked, granting, live(10, who), released(11, 12, who, history.OK))
 }
 
 func refused(at, end int64, who, holder string) events {
@@ -202,12 +203,14 @@ func TestJudge_FindsWhatIsBroken(t *testing.T) {
 		{"an unexpected error", []string{checker.Shape}, []events{
 			ask(1, "a"), note(2, "a", history.None, history.Record{Outcome: history.Failed, Note: "mismatch"}),
 		}},
-		{"four on three places", []string{checker.Exclusion, checker.Model}, []events{shared("a", 2, 7, 2, 3), shared("b", 3, 8, 2, 3)}},
+		{"four on three places", []string{checker.Exclusion, checker.Model}, []events{shared("a", 2, 7, 2, 3, ""), shared("b", 3, 8, 2, 3, "")}},
 		{"readers next to a writer", []string{checker.Exclusion, checker.Model}, []events{
 			lease("a", 1, 2, 10, 7), asks(1, "b", history.Record{Mode: history.Shared}), got(5, "b", 8),
 			released(11, 12, "b", history.OK),
 		}},
-		{"readers next to readers", nil, []events{shared("a", 2, 7, 0, 0), shared("b", 3, 8, 0, 0)}},
+		{"two in one place", []string{checker.Exclusion}, []events{shared("a", 2, 7, 2, 4, "0,3"), shared("b", 3, 8, 2, 4, "1,3")}},
+		{"two in places of their own", nil, []events{shared("a", 2, 7, 2, 4, "0,3"), shared("b", 3, 8, 2, 4, "1,2")}},
+		{"readers next to readers", nil, []events{shared("a", 2, 7, 0, 0, ""), shared("b", 3, 8, 0, 0, "")}},
 		{"an expiry without a witness", nil, []events{
 			holds("a", 1, 2, 7), // and its process is killed
 			fault(3, 3, "a", ""), lease("b", 5, 1003, 1010, 8),

@@ -1,6 +1,9 @@
 package checker
 
 import (
+	"slices"
+
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
 
@@ -25,8 +28,20 @@ func (l *life) exclusive() bool { return l.ask.Mode == history.Exclusive }
 // weight returns how much of a limit the lease takes.
 func (l *life) weight() int { return max(l.ask.Weight, 1) }
 
-// conflicts reports whether the two exclude each other at any limit.
-func (l *life) conflicts(o *life) bool { return l.exclusive() || o.exclusive() }
+// conflicts reports whether the two exclude each other at any limit, or have a place in common.
+func (l *life) conflicts(o *life) bool {
+	others := o.places()
+	taken := func(n int) bool { return slices.Contains(others, n) }
+	return l.exclusive() || o.exclusive() || slices.ContainsFunc(l.places(), taken)
+}
+
+// places returns the numbers of the places that the lease has.
+func (l *life) places() []int {
+	if l.got == nil {
+		return nil
+	}
+	return driver.Places(l.got.Places).Numbers()
+}
 
 // clean reports whether the release was confirmed.
 func (l *life) clean() bool { return l.released != nil && l.released.Outcome == history.OK }

@@ -302,7 +302,7 @@ func (p *play) compare(c *Call, got driver.Reply, err error) {
 	if got.Clock > 0 && got.Clock.Microseconds() != p.clock(c.Now) {
 		p.fail(c, "clock %v, want %d µs", got.Clock, p.clock(c.Now))
 	}
-	same := got.State == want.State && p.sameToken(want.Token, got.Token) && got.Holds == want.Holds && got.Position == want.Position &&
+	same := got.State == want.State && p.sameToken(want.Token, got.Token) && got.Holds == want.Holds && got.Places == want.Places && got.Wanted == want.Wanted && got.Position == want.Position &&
 		got.RetryAfter == want.RetryAfter && got.Broken == want.Broken && got.Reason == want.Reason && got.Replayed == want.Replayed &&
 		len(got.Holders) == len(want.Holders)
 	for i := range want.Holders {
@@ -334,7 +334,7 @@ func (p *play) sameToken(rule, store int64) bool {
 }
 
 func (p *play) sameHolder(rule, store driver.Holder) bool {
-	return p.name(rule.ID) == store.ID && rule.Owner == store.Owner && rule.Mode == store.Mode && rule.Weight == store.Weight &&
+	return p.name(rule.ID) == store.ID && rule.Owner == store.Owner && rule.Mode == store.Mode && rule.Weight == store.Weight && rule.Places == store.Places &&
 		p.sameToken(rule.Token, store.Token) && rule.Since.Equal(store.Since) && rule.Remaining == store.Remaining &&
 		rule.Confirmed == store.Confirmed && !store.Foreign
 }

@@ -120,6 +120,7 @@ type Record struct {
 	Position int    `json:"position,omitempty"`
 	Lease    string `json:"lease,omitempty"`
 	Token    int64  `json:"token,omitempty"`
+	Places   string `json:"places,omitempty"` // numbers, as driver.Places
 	Live     bool   `json:"live,omitempty"`
 	Accepted bool   `json:"accepted,omitempty"`
 	Since    int64  `json:"since,omitempty"`

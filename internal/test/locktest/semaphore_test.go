@@ -2,6 +2,7 @@ package locktest_test
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -62,8 +63,8 @@ var semaphoreRows = []row{
 		got := l.queue(context.Background(), places(1, 2), b, "waiter")
 		time.Sleep(kept) // all are renewed
 		for i, lease := range held {
-			if lease.State() != leasehold.Held {
-				l.Errorf("place %d is %v", i, lease.State())
+			if got := lease.Places(); lease.State() != leasehold.Held || !slices.Equal(got, []int{i}) {
+				l.Errorf("place %d is %v, with the numbers %v", i, lease.State(), got)
 			}
 			if i == 4 {
 				break // the waiter fits in next to the last holder

@@ -249,7 +249,7 @@ func (a *attempt) refused(err error) {
 
 // hold keeps the lease for a while, and records whether it is live.
 func (a *attempt) hold(ctx context.Context, lease *leasehold.Lease) {
-	a.note(history.Record{At: a.back, What: history.Got, Lease: lease.ID(), Token: lease.Token(), Live: live(lease)})
+	a.note(history.Record{At: a.back, What: history.Got, Lease: lease.ID(), Token: lease.Token(), Places: string(driver.PlacesOf(lease.Places())), Live: live(lease)})
 	a.write(lease)
 	end := a.Now() + int64(a.rest)
 	for a.sighted(lease) && a.Now() < end && ctx.Err() == nil {

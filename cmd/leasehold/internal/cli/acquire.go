@@ -55,18 +55,19 @@ must check the exit code of each renewal, and fence their writes.
 
 // leftLease describes a lease that outlives the command, as JSON.
 type leftLease struct {
-	Key   string `json:"key"`
-	Lease string `json:"leaseId"`
-	Token int64  `json:"token"`
-	Owner string `json:"owner"`
-	TTL   int64  `json:"ttlMs"`
+	Key    string `json:"key"`
+	Lease  string `json:"leaseId"`
+	Token  int64  `json:"token"`
+	Places []int  `json:"places,omitempty"`
+	Owner  string `json:"owner"`
+	TTL    int64  `json:"ttlMs"`
 }
 
 // print prints the lease's id and token.
 func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) (err error) {
 	if spec.flags.json {
 		return json.NewEncoder(out).Encode(leftLease{
-			Key: lease.Key(), Lease: lease.ID(), Token: lease.Token(), Owner: spec.owner, TTL: spec.ttl().Milliseconds(),
+			Key: lease.Key(), Lease: lease.ID(), Token: lease.Token(), Places: lease.Places(), Owner: spec.owner, TTL: spec.ttl().Milliseconds(),
 		})
 	}
 	_, err = fmt.Fprintln(out, lease.ID(), lease.Token())

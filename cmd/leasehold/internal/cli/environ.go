@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // heldLock is a lock under which this process runs, read from its environment. The
@@ -43,6 +44,8 @@ const (
 	envOwner    = "LEASEHOLD_OWNER"
 	envDeadline = "LEASEHOLD_DEADLINE"
 	envMode     = "LEASEHOLD_MODE"
+	envPlace    = "LEASEHOLD_PLACE"
+	envPlaces   = "LEASEHOLD_PLACES"
 	envOuter    = "LEASEHOLD_OUTER"
 	// envUnprotected is 1 for a command that runs without the lock.
 	envUnprotected = "LEASEHOLD_UNPROTECTED"
@@ -84,7 +87,7 @@ func passedOn(store string, pass bool) []string {
 	}
 	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return name == envStore || name == envHidden || name == envUnprotected
+		return slices.Contains([]string{envStore, envHidden, envUnprotected, envPlace, envPlaces}, name)
 	})
 	public, secret := stores.Public(store)
 	if secret && !pass {
@@ -106,6 +109,9 @@ func environ(spec *lockSpec, lease *leaseSet) []string {
 		envMode+"="+inner.Mode,
 		envDeadline+"="+lease.deadline().Format(time.RFC3339Nano),
 	)
+	if places := lease.main.Places(); len(places) > 0 {
+		env = append(env, envPlace+"="+strconv.Itoa(places[0]), envPlaces+"="+string(driver.PlacesOf(places)))
+	}
 	var outer []heldLock
 	for _, l := range lease.leases {
 		if l != lease.main {

@@ -21,6 +21,7 @@ type event struct {
 	Key      string       `json:"key,omitempty"`
 	Lease    string       `json:"leaseId,omitempty"`
 	Token    int64        `json:"token,omitempty"`
+	Places   []int        `json:"places,omitempty"`
 	Owner    string       `json:"owner,omitempty"`
 	Position int          `json:"position,omitempty"`
 	Holder   *wire.Holder `json:"holder,omitempty"`
@@ -87,7 +88,7 @@ func (r *reporter) text(level int, e event, format string, args ...any) string {
 
 func (r *reporter) acquired(l *leasehold.Lease, owner string, waited time.Duration) {
 	r.say(r.lines.soon, levelVerbose, event{
-		Event: "acquired", Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: owner,
+		Event: "acquired", Key: l.Key(), Lease: l.ID(), Token: l.Token(), Places: l.Places(), Owner: owner,
 		Waited: ms(waited), Left: ms(l.Remaining()),
 	}, "lock %q: acquired after %s, lease %s, token %d", l.Key(), span(waited), l.ID(), l.Token())
 }

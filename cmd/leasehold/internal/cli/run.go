@@ -179,6 +179,8 @@ The command sees in its environment:
   %-24s end of the lease at the start, unless it is renewed
   %-24s owner that is shown as the holder
   %-24s exclusive, shared or limited
+  %-24s number of the place with --limit N: 0 to N-1, its own while it runs
+  %-24s all of them with --permits, such as 0,3
   %-24s the locks of --also and of outer runs, as JSON
   %-24s URL of the store, unless it has a password; see --pass-store
   %-24s if it has one: the URL without the password
@@ -191,7 +193,7 @@ up to N commands may hold it. With --also, run holds several locks, taken in the
 order of their names.
 
 See "leasehold --help" for stores and exit codes.
-`, envKey, envLease, envToken, envDeadline, envOwner, envMode, envOuter, envStore, envHidden, envUnprotected, codeLost))
+`, envKey, envLease, envToken, envDeadline, envOwner, envMode, envPlace, envPlaces, envOuter, envStore, envHidden, envUnprotected, codeLost))
 
 const runExample = `  leasehold run nightly-backup -- ./backup.sh
   # cron on many hosts

@@ -154,6 +154,9 @@ func note(h driver.Holder) string {
 	if h.Weight > 1 {
 		text += fmt.Sprintf(", weight %d", h.Weight)
 	}
+	if h.Places != "" {
+		text += ", place " + string(h.Places)
+	}
 	if !h.Confirmed {
 		text += ", not yet confirmed"
 	}

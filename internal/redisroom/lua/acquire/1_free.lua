@@ -15,8 +15,9 @@
 -- Returns the token, as an integer, for a free room, or {token, clock us} if the
 -- counter was seeded; otherwise
 --       {state, token, holds, position, next ms, clock us [, holder: id,
---       remaining ms, mode, weight, token, state, meta]}. With GRANTED and GONE a
---       position of 1 means that it was so before.
+--       remaining ms, mode, weight, places, token, state, meta]}. With GRANTED and GONE a
+--       position of 1 means that it was so before. With GRANTED a next of 1 means that a
+--       waiter is queued, and the places stand at 7, if the holder has any.
 -- Leaves  how: ARGV[4]. This stage leaves no write.
 local how = ARGV[4]
 if not how then

@@ -22,6 +22,7 @@ repeat
   end
   if type(held) == 'table' and not string.find(held.err, '^WRONGTYPE') then return held end
   if not id or limit ~= '0' and tonumber(weight) > tonumber(limit) then break end
+  -- include places.lua
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]
   local ms = math.floor(now / 1000)
@@ -34,15 +35,16 @@ repeat
     local tok = math.max(counted + 1, now)
     local exp, token, ends = ms + ARGV[2], fmt('%d', tok), math.floor(tok / 1000) + 3600000
     local rexp = ends + ARGV[2]
+    local taken, places = number('0', tonumber(limit), weight)
     call('SET', C, token, 'PXAT', ends)
     call('DEL', R, Z)
-    call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 0 %s %s - %s', weight, window, token, notify, meta),
-      '#', fmt('%s 0 %s 0 - 0 1 0 %s 1 - 0 %d %d', token, limit, weight, exp, rexp))
+    call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 %s %s %s - %s', weight, window, places, token, notify, meta),
+      '#', fmt('%s 0 %s 0 - 0 1 0 %s 1 - 0 %d %d %s', token, limit, weight, exp, rexp, taken))
     call('PEXPIREAT', R, rexp)
     call('ZADD', Z, ANCHOR, '#', exp - BAND, 'i' .. id)
     call('PEXPIREAT', Z, rexp)
     call('SET', KEYS[1], '*', 'PXAT', exp + 1)
-    return { 3, tonumber(token), 1, 0, 0, now }
+    return { 3, tonumber(token), 1, 0, 0, now, places ~= '-' and places or nil }
   end
   if type(held) ~= 'string' then break end
   if held ~= '*' then
@@ -50,13 +52,13 @@ repeat
     local who, about, token = match(held, '^([%w_.-]+) x [%d ]+ %S+ %S+ ({.*}) (%d+)$')
     local left = wait == '0' and who and who ~= id and call('PTTL', KEYS[1]) or 0
     if left <= 0 then break end
-    return { 1, 0, 0, 0, left, now, who, left, 'x', 1, tonumber(token), 'c', about }
+    return { 1, 0, 0, 0, left, now, who, left, 'x', 1, '-', tonumber(token), 'c', about }
   end
 
   local known = redis.pcall('HMGET', R, '#', id, '~' .. id)
   if not known[1] or known[2] or known[3] or call('ZSCORE', Z, '+' .. id) then break end
-  local tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp =
-    match(known[1], '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) %- (%d+) (%d+) (%d+)$')
+  local tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp, taken =
+    match(known[1], '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) %- (%d+) (%d+) (%d+) (%d+)$')
   if not tok or n == '0' then break end
   if mode == 's' and shares ~= '0' and lim ~= limit then break end
   seq, when, used, shares, hexp, rexp = tonumber(seq), tonumber(when), tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
@@ -100,10 +102,13 @@ repeat
       hexp = exp
       call('SET', KEYS[1], '*', 'PXAT', exp + 1)
     end
-    call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 0 %s %s - %s', weight, window, token, notify, meta),
-      '#', fmt('%s %d %s 0 - %d %d 0 %d %d - %s %d %d', token, seq, limit, when, n + 1, used + weight, shares + 1, xtok, hexp, rexp))
+    local places
+    taken, places = number(taken, tonumber(limit), weight)
+    call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 %s %s %s - %s', weight, window, places, token, notify, meta),
+      '#', fmt('%s %d %s 0 - %d %d 0 %d %d - %s %d %d %s', token, seq, limit, when, n + 1, used + weight, shares + 1, xtok,
+        hexp, rexp, taken))
     call('ZADD', Z, exp - BAND, 'i' .. id)
-    return { 3, tonumber(token), 1, 0, 0, now }
+    return { 3, tonumber(token), 1, 0, 0, now, places ~= '-' and places or nil }
   end
 
   -- The holder that the reply shows.
@@ -113,8 +118,8 @@ repeat
     shown = holder[2] and holder[2] + BAND - ms
   end
   local who = sub(holder[1] or '', 2)
-  local confirmed, side, part, token, about =
-    match(shown and call('HGET', R, who) or '', '^(%a) (%a) %d (%d+) %d+ %d+ %d+ %d+ %d+ (%d+) %S+ %S+ (.*)$')
+  local confirmed, side, part, places, token, about =
+    match(shown and call('HGET', R, who) or '', '^(%a) (%a) %d (%d+) %d+ %d+ %d+ %d+ (%S+) (%d+) %S+ %S+ (.*)$')
   if not about then break end
 
   local state, position, next_ = 1, 0, left
@@ -128,17 +133,17 @@ repeat
     if mode == 's' then lim, shares = limit, shares + 1 end
     call('ZADD', Z, exp, 't' .. id, rank + QUEUE, 'q' .. id)
     call('HSET', R, id, fmt('w %s 0 %s 0 %s 0 0 %s 0 %s - %s', mode, weight, window, rank, notify, meta),
-      '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d', tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp))
+      '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d %s', tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp, taken))
     if notify ~= '-' and call('ZREM', Z, '!' .. notify) == 1 then call('HDEL', R, '!' .. notify) end
     state, position = 2, first and call('ZCOUNT', Z, QUEUE, rank + QUEUE) or 1
     if first then next_ = position == 2 and called or 0 end
   elseif ping then
-    call('HSET', R, '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d', tok, seq, lim, head, ms, n, nx, used, shares, xtok, hexp, rexp))
+    call('HSET', R, '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d %s', tok, seq, lim, head, ms, n, nx, used, shares, xtok, hexp, rexp, taken))
   end
   if ping then
     call('ZADD', Z, ms + called, 't' .. head)
     call('HSET', R, head, (string.gsub(ticket, '^(w %a %d %d+ )%d+( %d+ %d+ %d+ %d+ )%d+', fmt('%%1%d%%2%d', seq, ms))))
     redis.pcall('PUBLISH', ears, fmt('a %s 0', head))
   end
-  return { state, 0, 0, position, next_, now, who, shown, side, tonumber(part), tonumber(token), confirmed, about }
+  return { state, 0, 0, position, next_, now, who, shown, side, tonumber(part), places, tonumber(token), confirmed, about }
 until true

@@ -65,7 +65,8 @@ local function again(p)
     general()
     if downgrade then
       p.mode, p.weight = 's', weight
-      nx, used, shares, lim, ident = 0, weight, shares + 1, limit, '-'
+      nx, shares, lim, ident = 0, shares + 1, limit, '-'
+      take(p)
     end
     p.notify, p.meta = notify, meta_
     store(p)

@@ -13,10 +13,12 @@ repeat
   local BAND, QUEUE, BATCH = 2 ^ 45, 2 ^ 50, 64
   local id = sub(ARGV[1], 1, -2)
   local mine = redis.pcall('HMGET', R, '#', id)
-  local mode, weight = match(mine[2] or '', '^[uc] (%a) %d (%d+) ')
-  local tok, seq, lim, head, when, n, used, shares, xtok, hexp, rexp =
-    match(mode and mine[1] or '', '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) %d+ (%d+) (%d+) %- (%d+) (%d+) (%d+)$')
+  local mode, weight, places = match(mine[2] or '', '^[uc] (%a) %d (%d+) %d+ %d+ %d+ %d+ (%S+) ')
+  local tok, seq, lim, head, when, n, used, shares, xtok, hexp, rexp, taken =
+    match(mode and mine[1] or '', '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) %d+ (%d+) (%d+) %- (%d+) (%d+) (%d+) (%d+)$')
   if not tok then break end
+  -- include places.lua
+  taken = vacate(taken, places)
   local limit = lim == '0' and math.huge or tonumber(lim)
   n, used, shares, hexp, rexp = n - 1, tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
   if mode == 's' then used, shares = used - weight, shares - 1 end
@@ -51,17 +53,23 @@ repeat
       stays, address = next_, notify
       break
     end
-    local terms, further, window, rank, about = match(ticket, '^w( %a %d %d+ )%d+( (%d+) 0 0 )(%d+) %d+ %S+( %- .*)$')
+    local terms, further, window, about = match(ticket, '^w( %a %d %d+ )%d+( (%d+) 0 0 )%d+ %d+ %S+( %- .*)$')
     local exp = window and ms + window
     usual = exp and exp <= hexp and i < BATCH -- so the record outlives it, as it does hexp
     if not usual then break end
     counted = math.max(counted + 1, now)
     n, tok = n + 1, fmt('%d', counted)
-    if side == 'x' then nx, xtok = 1, tok else used = used + part end
-    enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. seq .. further .. rank .. ' ' .. tok .. ' ' .. notify .. about
+    places = '-'
+    if side == 'x' then
+      nx, xtok = 1, tok
+    else
+      used = used + part
+      taken, places = number(taken, tonumber(lim), part)
+    end
+    enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. seq .. further .. places .. ' ' .. tok .. ' ' .. notify .. about
     gone[2 * i], gone[2 * i + 1] = member, 't' .. next_
     came[2 * i - 1], came[2 * i] = exp - BAND, 'i' .. next_
-    messages[i] = { notify, fmt('g %s %s %d %s', next_, tok, now, window) }
+    messages[i] = { notify, fmt('g %s %s %d %s %s', next_, tok, now, window, places) }
     soonest = math.min(soonest, exp)
   end
   -- No party is left: the room is folded as save does, unless marks are left.
@@ -80,8 +88,8 @@ repeat
   if came[1] then call('ZADD', Z, unpack(came)) end
   call('ZREM', Z, unpack(gone)) -- after it, lest Z be empty, and gone with its end, in between
   enter[#enter + 1] = '#'
-  enter[#enter + 1] = fmt('%s %s %s 0 %s %s %d %d %d %d - %s %d %d', tok, seq, lim, stays or '-', when, n, nx, used, shares,
-    xtok, hexp, rexp)
+  enter[#enter + 1] = fmt('%s %s %s 0 %s %s %d %d %d %d - %s %d %d %s', tok, seq, lim, stays or '-', when, n, nx, used, shares,
+    xtok, hexp, rexp, taken)
   call('HSET', R, unpack(enter))
   for _, message in ipairs(messages) do redis.pcall('PUBLISH', message[1], message[2]) end
   if hint and address ~= '-' then redis.pcall('PUBLISH', address, fmt('a %s %d', stays, soonest - ms)) end

@@ -13,9 +13,10 @@ for _, i in ipairs(rest) do
   local H, R, Z, a = KEYS[4 * i - 3], KEYS[4 * i - 2], KEYS[4 * i - 1], 4 * i - 3
   local id, exp = string.sub(ARGV[a], 1, -2), ms + ARGV[a + 1]
   local record = redis.pcall('GET', H) == '*' and redis.pcall('HMGET', R, '#', id)
-  local scalars, n, hexp, rexp =
-    match(record and record[1] or '', '^(%d+ %d+ %d+ %d+ %S+ %d+ (%d+) %d+ .*) (%d+) (%d+)$')
-  local party, mode, token = match(scalars and record[2] or '', '^[uc]( (%a) %d %d+ %d+ %d+ 0 %d+ %d+ (%d+) .*)$')
+  local scalars, head, n, hexp, rexp, taken =
+    match(record and record[1] or '', '^(%d+ %d+ %d+ %d+ (%S+) %d+ (%d+) %d+ .*) (%d+) (%d+) (%d+)$')
+  local party, mode, places, token =
+    match(scalars and record[2] or '', '^[uc]( (%a) %d %d+ %d+ %d+ 0 %d+ (%S+) (%d+) .*)$')
   local soonest = party and redis.pcall('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]
   local purged = soonest and soonest + 2 ^ 45 > ms and not call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1]
   if purged and exp + 1800000 < tonumber(rexp) then
@@ -29,8 +30,8 @@ for _, i in ipairs(rest) do
       call('SET', H, '*', 'PXAT', exp + 1)
       hexp = exp
     end
-    call('HSET', R, id, 'c' .. party, '#', scalars .. ' ' .. hexp .. ' ' .. rexp)
-    out[i] = { 3, tonumber(token), mode == 'x' and tonumber(n) or 1, 0, 0, now }
+    call('HSET', R, id, 'c' .. party, '#', scalars .. ' ' .. hexp .. ' ' .. rexp .. ' ' .. taken)
+    out[i] = { 3, tonumber(token), mode == 'x' and tonumber(n) or 1, 0, head ~= '-' and 1 or 0, now, places ~= '-' and places or nil }
   else
     unsettled[#unsettled + 1] = i
   end

@@ -22,7 +22,7 @@
 local call, pcall_ = redis.call, redis.pcall
 local fmt, match, sub = string.format, string.match, string.sub
 local BAND, ANCHOR, QUEUE = 2 ^ 45, 2 ^ 49, 2 ^ 50
-local BEHIND, SUSPICION, BATCH, DROPS, PURGE, SWEEPS = 2 ^ 46, 60000, 64, 16384, 512, 4
+local BEHIND, SUSPICION, BATCH, PURGE, SWEEPS = 2 ^ 46, 60000, 64, 512, 4
 local AHEAD, SPARE, LEAD = 86400000000, 1800000, 1000000
 
 local H, R, Z, C         -- keys of the room at hand
@@ -34,6 +34,7 @@ local isrec, owns        -- R is a hash; R is a token
 local dirty              -- the scalars have changed
 local tok, seq, lim, closed, head, when    -- as in room.Record
 local n, nx, used, shares                  -- n, used, shares
+local taken_places                         -- as in room/places.lua
 local counter, counted                     -- value of C, nil if it is no number; whether it has changed
 local ident, xtok                          -- re-entrant owner and token of the exclusive side
 local hexp, rexp                           -- when H expires; when R and Z expire

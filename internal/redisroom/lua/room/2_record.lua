@@ -8,12 +8,14 @@
 -- times are absolute, so the server accepts any value. Parts that are missing all the same
 -- count as absent.
 
+-- include places.lua
+
 -- A party is "<state> <mode> <policy> <weight> <before> <window> <delay> <min>
 -- <rank> <token> <notify> <ident> <meta>"; state is w(aiting), u(nconfirmed)
 -- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. A waiter has the time
--- of its last call in place of the token. The rank of an insider is not used, nor are the
--- arrivals before a party that was never called or handed the room.
-local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S+) (.*)$'
+-- of its last call in place of the token, an insider its places in place of the rank. The
+-- arrivals before a party that was never called or handed the room are not used.
+local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%S+) (%S+) (.*)$'
 
 local function parse(id, s)
   local p = { id = id }
@@ -21,7 +23,7 @@ local function parse(id, s)
   p.state, p.mode, p.policy, w, before, win, delay, min, rank, token, p.notify, p.ident, p.meta = match(s, PARTY)
   if not p.state then return end
   p.weight, p.before, p.window, p.delay = tonumber(w), tonumber(before), tonumber(win), tonumber(delay)
-  p.min, p.rank, p.token = tonumber(min), tonumber(rank), tonumber(token)
+  p.min, p.rank, p.places, p.token = tonumber(min), tonumber(rank), rank, tonumber(token)
   return p
 end
 
@@ -43,8 +45,8 @@ local function with_visit(p, visit)
 end
 
 local function store(p)
-  call('HSET', R, p.id, fmt('%s %s %s %d %d %d %d %d %d %d %s %s %s', p.state, p.mode, p.policy, p.weight,
-    p.before, p.window, p.delay, p.min, p.rank, p.token, p.notify, p.ident, p.meta))
+  call('HSET', R, p.id, fmt('%s %s %s %d %d %d %d %d %s %d %s %s %s', p.state, p.mode, p.policy, p.weight,
+    p.before, p.window, p.delay, p.min, p.state == 'w' and fmt('%d', p.rank) or p.places, p.token, p.notify, p.ident, p.meta))
 end
 
 local function party(id)
@@ -109,6 +111,12 @@ local function occupy(exp)
   outlive(exp)
 end
 
+-- take counts the weight of an insider, and gives it places.
+local function take(p)
+  used = used + p.weight
+  taken_places, p.places = number(taken_places, lim, p.weight)
+end
+
 -- discount subtracts a party that has gone from the scalars.
 local function discount(p)
   dirty = true
@@ -119,6 +127,7 @@ local function discount(p)
     nx = nx - 1
   else
     used = used - p.weight
+    taken_places = vacate(taken_places, p.places)
   end
 end
 
@@ -133,8 +142,8 @@ local function drop(p)
 end
 
 local function save_scalars()
-  call('HSET', R, '#', fmt('%d %d %d %d %s %d %d %d %d %d %s %d %d %d', tok, seq, lim, closed, head, when,
-    n, nx, used, shares, ident, xtok, hexp, rexp))
+  call('HSET', R, '#', fmt('%d %d %d %d %s %d %d %d %d %d %s %d %d %d %s', tok, seq, lim, closed, head, when,
+    n, nx, used, shares, ident, xtok, hexp, rexp, taken_places))
 end
 
 -- general turns the uncontended form into a record, before anything is written that
@@ -211,16 +220,17 @@ local function purge()
   local sweeps = 0
   while sweeps < SWEEPS and sweep('-inf', ms - BAND) do sweeps = sweeps + 1 end
   while sweeps < SWEEPS and sweep(0, ms) do sweeps = sweeps + 1 end
+  if sweeps > 0 and head ~= '-' and call('ZCOUNT', Z, QUEUE, '+inf') == 0 then head, when = '-', 0 end
   -- Without "*" in H no other client was kept out: all leases are over.
   while hv ~= '*' and n > 0 and sweep('-inf', '(0', true) do end
   if hv ~= '*' then hexp = 0 end
-  if hv ~= '*' or n <= 0 then n, nx, used = 0, 0, 0 end
+  if hv ~= '*' or n <= 0 then n, nx, used, taken_places = 0, 0, 0, '0' end
   if sweeps < SWEEPS then return end
   save_scalars()
   return redis.error_reply('LHMORE there is more to be removed')
 end
 
-local SCALARS = '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+)$'
+local SCALARS = '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+)$'
 
 -- load_record reads the scalars, if they are whole.
 local function load_record(s)
@@ -229,7 +239,7 @@ local function load_record(s)
   for i = 1, 14 do
     if i ~= 5 and i ~= 11 then f[i] = tonumber(f[i]) end
   end
-  tok, seq, lim, closed, head, when, n, nx, used, shares, ident, xtok, hexp, rexp = unpack(f)
+  tok, seq, lim, closed, head, when, n, nx, used, shares, ident, xtok, hexp, rexp, taken_places = unpack(f)
   return true
 end
 
@@ -260,7 +270,7 @@ local function glance()
   token = tonumber(token)
   tok = math.max(tok, token)
   uncontended = { id = id, state = 'c', mode = 'x', policy = '0', weight = 1, before = 0, window = 0, delay = 0, min = 0,
-    rank = 0, token = token, notify = notify, ident = who, meta = meta, exp = at }
+    places = '-', token = token, notify = notify, ident = who, meta = meta, exp = at }
   n, nx, ident, xtok = 1, 1, who, token
 end
 
@@ -315,6 +325,7 @@ local function load()
     if isrec then return end
     seq, closed, head, when, n, nx, used, shares = 0, 0, '-', 0, 0, 0, 0, 0
     ident, xtok, hexp, rexp = '-', 0, 0, 0
+    taken_places = '0'
     call('DEL', Z)
     keep_token()
   elseif type(s) == 'table' then
@@ -334,6 +345,7 @@ local function open(h, r, z, c, id)
   uncontended, foreign, isrec, owns, dirty = nil, nil, false, false, false
   tok, seq, lim, closed, head, when = 0, 0, 0, 0, '-', 0
   n, nx, used, shares, ident, xtok, hexp, rexp = 0, 0, 0, 0, '-', 0, 0, 0
+  taken_places = '0'
   hv = pcall_('GET', H)
   if type(hv) == 'table' then return redis.error_reply('LHFOREIGN the key holds a ' .. call('TYPE', H).ok) end
   return load() or glance() or purge()

@@ -71,12 +71,12 @@ local function enter(p, exp, state)
   elseif p.mode == 's' then
     shares = shares + 1
   end
-  p.state = state
+  p.state, p.places = state, '-'
   n = n + 1
   if p.mode == 'x' then
     nx, ident, xtok = nx + 1, p.ident, p.token
   else
-    used = used + p.weight
+    take(p)
   end
   store(p)
   call('ZADD', Z, exp - BAND, 'i' .. p.id)
@@ -196,7 +196,7 @@ local function drop_heads()
       call('HDEL', R, unpack(ids, 1, n))
     end
     dropped = dropped + n
-  until n < #ids or dropped >= DROPS
+  until n < #ids or dropped >= 16384
 end
 
 local function hand_over()
@@ -220,7 +220,7 @@ local function hand_over()
       p.before = seq
       enter(p, ms + p.window, 'u')
       entered = entered + 1
-      wake(p, fmt('g %s %d %d %d', id, p.token, now, p.window))
+      wake(p, fmt('g %s %d %d %d %s', id, p.token, now, p.window, p.places))
     end
     id = first()
   end
@@ -271,7 +271,7 @@ end
 local function with_holder(out)
   local id, left, p
   if foreign then
-    id, left, p = hv, foreign, { mode = 'x', weight = 1, token = 0, state = 'f', meta = '' }
+    id, left, p = hv, foreign, { mode = 'x', weight = 1, places = '-', token = 0, state = 'f', meta = '' }
   elseif uncontended then
     p, id, left = uncontended, uncontended.id, uncontended.exp - ms
   elseif n > 0 then
@@ -282,14 +282,18 @@ local function with_holder(out)
     end
   end
   if p then
-    for i, v in ipairs({ id, left, p.mode, p.weight, p.token, p.state, p.meta }) do out[6 + i] = v end
+    for i, v in ipairs({ id, left, p.mode, p.weight, p.places, p.token, p.state, p.meta }) do out[6 + i] = v end
   end
   return out
 end
 
 local GONE, BUSY, QUEUED, GRANTED, RELEASED, LEFT, RESIZED = 0, 1, 2, 3, 4, 5, 6
 
-local function granted(p) return reply(GRANTED, p.token, p.mode == 'x' and n or 1) end
+local function granted(p)
+  local out = reply(GRANTED, p.token, p.mode == 'x' and n or 1)
+  if p.places ~= '-' then out[7] = p.places end
+  return out
+end
 
 local function broken(id)
   local why = isrec and call('HGET', R, '~' .. id)
@@ -324,7 +328,9 @@ local function confirm(p, ttl)
     occupy(ms + ttl + p.delay)
     dirty = true
   end
-  return granted(p)
+  local out = granted(p)
+  if head ~= '-' then out[5] = 1 end
+  return out
 end
 
 -- ask_ is ask of internal/room. It returns nil if the ticket was dropped in between.
