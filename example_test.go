@@ -160,6 +160,24 @@ func ExampleLease_Places() {
 	// [0]
 }
 
+func ExampleLease_Wanted() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	lease, _ := client.Mutex("batch").Lock(context.Background())
+
+	next := make(chan error)
+	go func() {
+		lease, err := client.Mutex("batch").Lock(context.Background())
+		next <- errors.Join(err, lease.Release())
+	}()
+	select { // between two parts of a long job
+	case <-lease.Wanted():
+		fmt.Println(lease.Release(), <-next)
+	case <-lease.Context().Done():
+	}
+	// Output: <nil> <nil>
+}
+
 func ExampleLease_Context() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()

@@ -71,6 +71,31 @@ var queueRows = []row{
 			q.acquire("late", driver.Queued, waits(long))
 			p.acquire("a", driver.Granted, waits(long))
 		}},
+	{"queue/a holder learns that others wait", Queue,
+		"a holder with much time steps aside for others, and goes on while there are none",
+		func(l *lab, p, q *process) {
+			wanted := func(want bool) {
+				l.Helper()
+				if got := p.renew("holder", driver.Granted).Wanted; got != want {
+					l.Fatalf("Wanted is %v, want %v", got, want)
+				}
+			}
+			p.acquire("holder", driver.Granted)
+			wanted(false)
+			q.acquire("a", driver.Queued, waits(long))
+			wanted(true)
+			q.release("a", driver.Left)
+			wanted(false)
+			q.acquire("dies", driver.Queued, waits(l.brief))
+			q.acquire("b", driver.Queued, waits(long))
+			l.pass(l.brief)
+			wanted(true)
+			q.release("b", driver.Left)
+			q.acquire("dies", driver.Queued, waits(l.brief))
+			l.pass(l.brief)
+			wanted(false)
+			wanted(false)
+		}},
 	{"queue/barging overtakes", Queue | Policies,
 		"a barging caller takes a free lock at once, and in return may wait longer at other times",
 		func(l *lab, p, q *process) {

@@ -74,6 +74,37 @@ var leaseRows = []row{
 		l.release(next)
 		l.wantFree(0)
 	}},
+	{"HolderLearnsThatOthersWait", func(l *lab) {
+		a, _ := l.client()
+		b, _ := l.client(leasehold.WithLocalHandover(3))
+		quiet := func(wanted <-chan struct{}, d time.Duration) {
+			l.Helper()
+			select {
+			case <-wanted:
+				l.Error("nobody waits, and the holder was told so")
+			case <-time.After(d):
+			}
+		}
+		for _, others := range []*leasehold.Client{a, b} {
+			lease := l.lock(b)
+			time.Sleep(2 * time.Second)
+			wanted := lease.Wanted()
+			quiet(wanted, 5*time.Second)
+			got := l.queue(context.Background(), mutex, others, "other")
+			select {
+			case <-wanted:
+			case <-time.After(2 * time.Second):
+				l.Error("others wait, and the holder was not told")
+			}
+			if again := lease.Wanted(); again != wanted || lease.State() != leasehold.Held {
+				l.Error("told once, and asked again: another channel, or a lease that has ended")
+			}
+			l.release(lease)
+			next := l.entered(got, slack)
+			quiet(next.Wanted(), 2*time.Second)
+			l.release(next)
+		}
+	}},
 	{"BreakByAnotherProcessEndsALeaseOnAFreeLockAtOnce", func(l *lab) {
 		const ttl = 90 * time.Second // its first renewal comes long after this case
 		a, m := l.client(leasehold.WithTTL(ttl))

@@ -115,6 +115,11 @@ func (r *reporter) confirmed(l *leasehold.Lease) {
 		"lock %q: the store confirms the lease again", l.Key())
 }
 
+func (r *reporter) wanted(l *leasehold.Lease, sig signalName) {
+	r.say(r.lines.later, levelVerbose, event{Event: "wanted", Key: l.Key(), Lease: l.ID()},
+		"lock %q: others wait; the command gets %s", l.Key(), sig.String())
+}
+
 func (r *reporter) overdue(l *leasehold.Lease, limit, grace time.Duration) {
 	r.say(r.lines.later, levelNormal, event{Event: "overdue", Key: l.Key(), Lease: l.ID()},
 		"lock %q: the command has run for %s; it gets TERM now and KILL after %s", l.Key(), span(limit), span(grace))

@@ -3,7 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -19,16 +21,22 @@ import (
 type monitor struct {
 	cmd         *runCommand
 	leases      *leaseSet
-	deadline    time.Time   // the guard's; zero if the command may outlive the lease
-	unconfirmed bool        // the message "unconfirmed" was printed
-	ended       error       // why the lease ended under the command
-	overdue     atomic.Bool // --at-most was exceeded
+	deadline    time.Time         // the guard's; zero if the command may outlive the lease
+	unconfirmed bool              // the message "unconfirmed" was printed
+	ended       error             // why the lease ended under the command
+	wanted      []<-chan struct{} // one is closed once others wait; nil unless the command is to be told
+	overdue     atomic.Bool       // --at-most was exceeded
 }
 
 func newMonitor(j *runCommand, lease *leaseSet) *monitor {
 	m := &monitor{cmd: j, leases: lease}
 	if j.runFlags.onLost == "kill" {
 		m.deadline = m.limit()
+	}
+	if j.runFlags.onWanted != 0 {
+		for _, l := range lease.leases {
+			m.wanted = append(m.wanted, l.Wanted())
+		}
 	}
 	return m
 }
@@ -77,10 +85,16 @@ func (m *monitor) follow(p *proc.Process) {
 	})
 }
 
-// look pushes the guard's deadline forward if the lease was renewed.
+// look pushes the guard's deadline forward if the lease was renewed, and tells the command once
+// others wait.
 func (m *monitor) look(p *proc.Process) {
 	if m.leases.cause() != nil {
 		return // the deadline of a lost lease does not change
+	}
+	if slices.ContainsFunc(m.wanted, closed) {
+		m.wanted = nil
+		m.cmd.report.wanted(m.leases.main, m.cmd.runFlags.onWanted)
+		_ = p.Signal(syscall.Signal(m.cmd.runFlags.onWanted)) // without effect once it has ended
 	}
 	if limit := m.limit(); !m.deadline.IsZero() && limit.After(m.deadline) {
 		m.deadline = limit
@@ -96,6 +110,15 @@ func (m *monitor) look(p *proc.Process) {
 	case !doubt && m.unconfirmed:
 		m.unconfirmed = false
 		m.cmd.report.confirmed(m.leases.main)
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -39,6 +40,24 @@ func (e *signalError) Error() string {
 }
 
 func (e *signalError) Is(target error) bool { return target == context.Canceled }
+
+// signalName is a flag with the name of a signal that a command can get. 0 is none.
+type signalName syscall.Signal
+
+func (s *signalName) String() string {
+	return strings.TrimPrefix(unix.SignalName(syscall.Signal(*s)), "SIG")
+}
+
+func (s *signalName) Type() string { return "signal" }
+
+func (s *signalName) Set(text string) error {
+	sig := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(text), "SIG"))
+	if !slices.Contains(proc.Forwarded(), os.Signal(sig)) {
+		return fmt.Errorf("no signal for a command: give a name such as USR1 or TERM")
+	}
+	*s = signalName(sig)
+	return nil
+}
 
 // signalWatcher cancels a context at the first fatal signal, until a command takes the
 // signals over.
