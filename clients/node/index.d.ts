@@ -68,6 +68,10 @@ export interface Lease {
 	readonly id: string;
 	/** The fencing token: greater than every one given before for this lock. */
 	readonly token: number;
+	/** The numbers of the places of limit, from 0 on, which nobody else has. */
+	readonly places: number[];
+	/** Whether others waited for the lock at the last renewal, every third of ttl. */
+	readonly wanted: boolean;
 	/** Aborts when the lease is over without having been released; its reason is a Lost. */
 	readonly signal: AbortSignal;
 	/** Compares the clock: true only while nobody else can have the lock. False once its

@@ -215,6 +215,8 @@ class Lease {
 		this.name = name;
 		this.id = randomUUID(); // it makes every request repeatable
 		this.token = 0;
+		this.places = [];
+		this.wanted = false;
 		this.#ask = ask;
 		this.#ttl = ttl;
 		this.#wait = wait;
@@ -289,6 +291,7 @@ class Lease {
 			const { status, answer } = got;
 			if (status === 200 || status === 201) {
 				this.token = answer.token ?? 0;
+				this.places = answer.places ?? [];
 				return;
 			}
 			if (this.#stop?.aborted) continue;
@@ -350,8 +353,10 @@ class Lease {
 	async #renew() {
 		const sent = now();
 		const { status, answer } = await this.#about("PUT", "/v1/leases", { ttlMs: this.#ttl }, this.#ttl / 6);
-		if (status === 200) this.#extend(sent);
-		else if (status === 410) this.#lose(endOfLease(answer, answer.detail || "the service no longer has it"));
+		if (status === 200) {
+			this.wanted = answer.wanted ?? false;
+			this.#extend(sent);
+		} else if (status === 410) this.#lose(endOfLease(answer, answer.detail || "the service no longer has it"));
 		return status === 200;
 	}
 

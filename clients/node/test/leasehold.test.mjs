@@ -105,7 +105,14 @@ test("readers and places", async (t) => {
 	const readers = [await client.lock(name, { shared: true }), await client.lock(name, { shared: true })];
 	await assert.rejects(client.tryLock(name), Held);
 	await Promise.all(readers.map((r) => r.release()));
-	const places = [await client.lock(name, { limit: 3, permits: 2 }), await client.lock(name, { limit: 3 })];
+	const places = [await client.lock(name, { limit: 3, permits: 2 }), await client.lock(name, { limit: 3, ttl: 600 })];
+	assert.deepEqual(places.map((p) => p.places), [[0, 1], [2]]);
+	const stop = new AbortController();
+	const waiter = client.lock(name, { limit: 3, signal: stop.signal });
+	await eventually(() => places[1].wanted, "a holder knows of the waiter");
+	stop.abort();
+	await assert.rejects(waiter);
+	await eventually(() => !places[1].wanted, "a holder knows that the waiter has left");
 	await assert.rejects(client.tryLock(name, { limit: 3 }), Held);
 	await assert.rejects(client.tryLock(name, { limit: 4 }), (error) => error instanceof Refused && error.type.endsWith("#mismatch"));
 	await Promise.all(places.map((p) => p.release()));

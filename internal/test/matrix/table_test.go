@@ -31,7 +31,7 @@ const (
 var local = map[string]string{
 	"New": "sends no request", "FromContext": "", "MultiFromContext": "", "ObserveWait": "its function is called by Lock",
 	"Client.Mutex": "", "Client.RWMutex": "", "Client.Semaphore": "", "Client.Election": "", "Client.Stats": "", "RWMutex.RLocker": "", "Semaphore.Places": "",
-	"Lease.Context": "compares the clock", "Lease.Key": "", "Lease.Owner": "", "Lease.ID": "", "Lease.Token": "", "Lease.State": "compares the clock", "Lease.Deadline": "", "Lease.Remaining": "",
+	"Lease.Context": "compares the clock", "Lease.Key": "", "Lease.Owner": "", "Lease.ID": "", "Lease.Token": "", "Lease.Places": "", "Lease.Wanted": "its renewals ask", "Lease.State": "compares the clock", "Lease.Deadline": "", "Lease.Remaining": "",
 	"MultiLease.Context": "compares the clock", "MultiLease.Parts": "", "MultiLease.Tokens": "", "MultiLease.State": "", "MultiLease.Deadline": "", "MultiLease.Remaining": "",
 	"State.Live": "", "LockInfo.Kind": "", "AcquiredInfo.Outcome": "", "RenewedInfo.Outcome": "", "EndedInfo.Lost": "", "EndedInfo.Reason": "", "ReleasedInfo.Outcome": "",
 	"Alongside": "", "Constant": "", "Linear": "", "Exponential": "", "Backoff.Delay": "",
