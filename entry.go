@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
+	"github.com/leasehold-go/leasehold/internal/caller"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
@@ -225,40 +223,12 @@ func (o *outcome) once(mu *sync.Mutex, do func() error) error {
 // program has dropped can no longer be released, which is usually a mistake: with WithLogger it
 // is logged once, with the place where it was taken.
 
-// callers is the innermost part of the call stack at which a lock was taken.
-type callers [14]uintptr
-
 // takenAt returns the call stack of the acquisition, nil if a dropped lease is not logged.
-func (c *config) takenAt() *callers {
+func (c *config) takenAt() *caller.Stack {
 	if c.NoRenewal || !c.ownLog || !c.Log.Enabled(context.Background(), slog.LevelWarn) {
 		return nil
 	}
-	at := new(callers)
-	runtime.Callers(4, at[:]) // skips the frames that are the same for all locks
-	return at
-}
-
-// String returns the file and line of the library's caller.
-func (c *callers) String() string {
-	frames := runtime.CallersFrames(c[:])
-	for {
-		frame, more := frames.Next()
-		if frame.PC == 0 {
-			return "unknown"
-		}
-		if !ours(frame.Function) {
-			return path.Join(path.Base(path.Dir(frame.File)), path.Base(frame.File)) + ":" + strconv.Itoa(frame.Line)
-		}
-		if !more {
-			return "unknown"
-		}
-	}
-}
-
-// ours reports whether a function belongs to the library.
-func ours(function string) bool {
-	return strings.HasPrefix(function, "github.com/leasehold-go/leasehold.") ||
-		strings.HasPrefix(function, "github.com/leasehold-go/leasehold/internal/line.")
+	return caller.Here(3)
 }
 
 // watch starts to watch for dropped Leases.

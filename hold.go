@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/caller"
 	"github.com/leasehold-go/leasehold/internal/line"
 	"github.com/leasehold-go/leasehold/internal/session"
 )
@@ -31,7 +32,7 @@ type hold struct {
 	entries   []*entry
 	one       [1]*entry // backs entries while there is one
 	first     entry
-	taken     *callers // the call stack of the acquisition; nil if a dropped Lease is not logged
+	taken     *caller.Stack // the call stack of the acquisition; nil if a dropped Lease is not logged
 }
 
 // lease makes a hold of a grant and returns its first Lease, whose context derives from ctx. t is
