@@ -138,7 +138,7 @@ func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 	var live, dead int64
 	err := conn.QueryRow(ctx, tableFacts, c.cfg.name(), rightsNeeded, c.cfg.sequence()).Scan(&comment, &persistence, &lacking, &counts, &live, &dead, &size)
 	if errors.Is(err, pgx.ErrNoRows) {
-		severity, remedy := driver.Unsafe, "open the store with create=true, or execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table))
+		severity, remedy := driver.Unsafe, "open the store with create=true, or execute:\n"+c.cfg.schemaSQL()
 		if c.cfg.create {
 			severity, remedy = driver.Notice, ""
 		}
@@ -150,7 +150,7 @@ func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 	}
 	c.judge(strings.HasPrefix(comment, version+":"), driver.Warning, "table", c.cfg.name()+" is of this version",
 		fmt.Sprintf("the comment of %s is %q", c.cfg.name(), comment), "it was made by another version, or by hand",
-		"compare it with the SQL of leasehold:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table)))
+		"compare it with the SQL of leasehold:\n"+c.cfg.schemaSQL())
 	c.judge(persistence == "p", driver.Unsafe, "persistence", "the table survives a crash of the server",
 		map[string]string{"u": "the table is UNLOGGED", "t": "the table is temporary"}[persistence],
 		"a crash of the server, or the end of a session, forgets the locks that are held, and two may hold one",
@@ -158,7 +158,7 @@ func (c *checkup) table(ctx context.Context, conn *pgxpool.Conn) error {
 	c.judge(len(lacking) == 0, driver.Unsafe, "rights", "are enough", "the role lacks "+strings.Join(lacking, ", "), "no lock can be had",
 		"GRANT SELECT, INSERT, UPDATE, DELETE ON "+c.cfg.name()+"; GRANT USAGE ON SEQUENCE "+c.cfg.sequence())
 	c.judge(counts, driver.Unsafe, "sequence", "counts the tokens", "there is no sequence "+c.cfg.sequence(), "no lock can be had",
-		"open the store with create=true, or execute:\n"+SQL(WithSchema(c.cfg.schema), WithTable(c.cfg.table)))
+		"open the store with create=true, or execute:\n"+c.cfg.schemaSQL())
 	c.judge(dead < 10_000+10*live, driver.Warning, "bloat", "the table takes "+size,
 		fmt.Sprintf("%d dead and %d live rows, in %s", dead, live, size), "every call takes longer",
 		"end transactions that have been open for long, and make autovacuum run more often")

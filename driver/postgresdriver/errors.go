@@ -160,7 +160,7 @@ func connectError(ctx context.Context, err error) error {
 
 // hints maps the code of an error to advice. TABLE is the table.
 var hints = map[string]string{
-	"42P01": "there is no table TABLE, or no sequence SEQUENCE: create it by the SQL that `leasehold doctor` shows, or open the store with create=true",
+	"42P01": "there is no table TABLE, or no sequence SEQUENCE: create it by the statements of `leasehold schema`, or open the store with create=true",
 	"3F000": "there is no such schema: create it, or open the store with create=true",
 	"42703": "the table TABLE has other columns: it is of another version, or not of leasehold; name another table",
 	"42804": "the table TABLE has other columns: it is of another version, or not of leasehold; name another table",
@@ -210,7 +210,7 @@ func explain(err error, o options) error {
 	case told.SeverityUnlocalized == "FATAL":
 		hint = "the role may not CONNECT to this database, or may not change a setting: see the parameters of the URL"
 	case errors.As(err, new(uncreated)):
-		hint = "to create the table, or the schema, the role needs CREATE on the schema, or on the database; or another role must create it by the SQL that `leasehold doctor` shows"
+		hint = "to create the table, or the schema, the role needs CREATE on the schema, or on the database; or another role must create it by the statements of `leasehold schema`"
 	}
 	if hint == "" {
 		return err

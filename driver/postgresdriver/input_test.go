@@ -160,7 +160,8 @@ func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
 	server := postgrestest.Start(t)
 	boss := admin(t, server.URL())
 	for _, sql := range []string{
-		SQL(WithSchema("locks")), `CREATE ROLE app LOGIN`, `GRANT USAGE ON SCHEMA locks TO app`,
+		`CREATE ROLE app LOGIN; CREATE ROLE owner; CREATE SCHEMA locks AUTHORIZATION owner; SET ROLE owner`,
+		SQL(WithSchema("locks")), SQL(WithSchema("locks")), `GRANT USAGE ON SCHEMA locks TO app`,
 		`GRANT SELECT, INSERT, UPDATE, DELETE ON locks.leasehold TO app`, `GRANT USAGE ON SEQUENCE locks.leasehold_tokens TO app`,
 	} {
 		exec(t, boss, sql)
@@ -254,12 +255,12 @@ func TestAcquire_DateStyleChangesNothing(t *testing.T) {
 func TestSQL_MakesTheTableThatIsUsed(t *testing.T) {
 	server := postgrestest.Shared(t)
 	boss := admin(t, server.URL())
+	d := openURL(t, server.URL()+`&schema=odd+%22sch\%27ema%22&table=Locks%3B+DROP`)
 	for range 2 {
-		exec(t, boss, SQL(WithSchema(`odd "schema"`), WithTable("Locks; DROP")))
+		exec(t, boss, d.SQL())
 	}
-	d := warm(t, openURL(t, server.URL()+`&schema=odd+%22schema%22&table=Locks%3B+DROP`))
-	if !holds(t, d, "warm-up", "w") {
-		t.Error("not there")
+	if !holds(t, warm(t, d), "warm-up", "w") || d.SQL() != SQL(WithSchema(`odd "sch\'ema"`), WithTable("Locks; DROP")) {
+		t.Errorf("not there, or not made by %s", d.SQL())
 	}
 	if text := SQL(WithTable("")); !strings.HasPrefix(text, "-- table name") {
 		t.Errorf("%q", text)

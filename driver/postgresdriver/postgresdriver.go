@@ -59,9 +59,10 @@
 //
 // # Rights
 //
-// The role needs USAGE on the schema and SELECT, INSERT, UPDATE and DELETE on the
-// table, and no other right. The role that creates the table needs CREATE on the schema;
-// [SQL] returns the statements.
+// The role needs USAGE on the schema and on the sequence leasehold_tokens, named after the
+// table, and SELECT, INSERT, UPDATE and DELETE on the table, and no other right. The role that
+// creates the table needs CREATE on the schema; [SQL], or `leasehold schema`, returns the
+// statements.
 package postgresdriver
 
 import (

@@ -15,7 +15,10 @@ import (
 const version = "leasehold 1"
 
 // SQL returns the statements that create the table of the options, and its schema if it is
-// named, for migrations by hand. Running them again has no effect.
+// named and missing, for a migration tool. Each ends with a semicolon and a newline. Running
+// them again as the same role has no effect. The role needs CREATE on the schema, or on the
+// database to create the schema. If an option is refused, SQL returns a comment with the
+// reason.
 //
 // A row is a lock: its name, its record, in an encoding that package roomdriver documents,
 // and when the row may be deleted, in milliseconds since 1970. The sequence counts the tokens of
@@ -26,19 +29,23 @@ func SQL(opts ...Option) string {
 	if err != nil {
 		return fmt.Sprintf("-- %s\n", err)
 	}
-	text := o.createTable()
+	return o.schemaSQL()
+}
+
+// SQL returns the statements of [SQL] for the table of this store, also if it exists. It makes
+// no connection.
+func (d *Driver) SQL() string { return d.table.cfg.schemaSQL() }
+
+// schemaSQL creates the schema only if it is missing: CREATE SCHEMA IF NOT EXISTS would need
+// the right to create schemas even if it exists.
+func (o options) schemaSQL() string {
+	text := ""
 	if o.schema != "" {
-		text = o.createSchema() + text
+		create := fmt.Sprintf("BEGIN IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s) THEN CREATE SCHEMA %s; END IF; END",
+			literal(o.schema), pgx.Identifier{o.schema}.Sanitize())
+		text = "DO " + literal(create) + ";\n"
 	}
-	return text
-}
-
-func (o options) createSchema() string {
-	return fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %s;\n", pgx.Identifier{o.schema}.Sanitize())
-}
-
-func (o options) createTable() string {
-	return strings.NewReplacer("TABLE_NAME", o.name(), "VERSION", version, "SEQUENCE_NAME", o.sequence()).Replace(`CREATE TABLE IF NOT EXISTS TABLE_NAME (
+	return text + strings.NewReplacer("TABLE_NAME", o.name(), "VERSION", version, "SEQUENCE_NAME", o.sequence()).Replace(`CREATE TABLE IF NOT EXISTS TABLE_NAME (
 	key    text COLLATE "C" PRIMARY KEY,
 	record bytea NOT NULL,
 	ends   bigint NOT NULL
@@ -100,8 +107,7 @@ func (m *maker) begin(t *table) *making {
 }
 
 // create makes the table. Processes that do so at the same time take turns: IF NOT EXISTS
-// alone fails for one of them. An existing schema needs no right to create schemas, and an
-// existing table no right to create tables.
+// alone fails for one of them. An existing table needs no right to create tables.
 func (t *table) create() error {
 	ctx, cancel := context.WithTimeout(t.ctx, creating)
 	defer cancel()
@@ -117,16 +123,12 @@ func (t *table) create() error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, t.cfg.lockID("create", "")); err != nil {
 			return err
 		}
-		var table, schema bool
-		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL AND to_regclass($3) IS NOT NULL, EXISTS (SELECT FROM pg_namespace WHERE nspname = $2)`,
-			t.cfg.name(), t.cfg.schema, t.cfg.sequence()).Scan(&table, &schema); err != nil || table {
+		var exists bool
+		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL`,
+			t.cfg.name(), t.cfg.sequence()).Scan(&exists); err != nil || exists {
 			return err
 		}
-		text := t.cfg.createTable()
-		if t.cfg.schema != "" && !schema {
-			text = t.cfg.createSchema() + text
-		}
-		for statement := range strings.SplitSeq(strings.TrimSuffix(text, ";\n"), ";\n") {
+		for statement := range strings.SplitSeq(strings.TrimSuffix(t.cfg.schemaSQL(), ";\n"), ";\n") {
 			if _, err := tx.Exec(ctx, statement); err != nil {
 				return err
 			}

@@ -150,6 +150,7 @@ func TestCommands_EachHasItsFaults(t *testing.T) {
 		"bench":   "measures a store that answers",
 		"serve":   "has tests of its own",
 		"health":  "asks a service, not a store",
+		"schema":  "asks nobody",
 		"version": "asks nobody", "completion": "asks nobody", "help": "asks nobody",
 	}
 	out, _ := run(t, "__complete", "")

@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
+)
+
+func newSchema(g *global) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the SQL that creates the table of a store",
+		Long: strings.TrimSpace(`
+Schema prints the statements that create the table of a store on PostgreSQL, for a
+migration tool. It makes no connection, and prints the same if the table exists.
+Running the statements again changes nothing. The URL's options schema and table name
+the place. Other stores need no schema.
+
+The role that runs the statements needs CREATE on the schema, or on the database if
+the schema does not exist. The role of the programs then needs USAGE on the schema and
+on the sequence TABLE_tokens, and SELECT, INSERT, UPDATE and DELETE on the table.
+`),
+		Example: `  leasehold schema --store postgres://db1/app > 0042_locks.sql
+  leasehold schema --store "postgres:///app?schema=locks&table=jobs" | psql app`,
+		Args: atMost(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			rawURL, err := g.storeURL()
+			if err != nil {
+				return err
+			}
+			sql, err := stores.Schema(rawURL)
+			switch {
+			case err != nil:
+				return err
+			case g.json:
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{"sql": sql})
+			}
+			_, err = fmt.Fprint(cmd.OutOrStdout(), sql)
+			return err
+		},
+	}
+}
