@@ -465,6 +465,16 @@ func ExampleClient_Inspect() {
 	// Output: worker-7 charge true true
 }
 
+// A program that asks at its start ends with the reason, instead of at its first lock.
+func ExampleClient_Ping() {
+	client, _ := leasehold.New(memdriver.New())
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	fmt.Println(client.Ping(ctx))
+	// Output: <nil>
+}
+
 func ExampleClient_Keys() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()

@@ -57,6 +57,7 @@ package leasehold
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"reflect"
@@ -79,6 +80,7 @@ type Client struct {
 	counts  counters
 	classes classes
 	lines   *line.Lines // see WithLocalHandover
+	ping    string      // key of Ping
 }
 
 // New returns a client of a store. It takes charge of the driver: Close closes
@@ -97,7 +99,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 		return nil, fmt.Errorf("leasehold: %w", err)
 	}
 	cfg.ownPolicy = false // from here on it is a default
-	c := &Client{session: session.New(d, cfg.Log, cfg.outage), cfg: cfg}
+	c := &Client{session: session.New(d, cfg.Log, cfg.outage), cfg: cfg, ping: "leasehold/ping/" + rand.Text()}
 	_, c.limited = driver.As[driver.Limited](d)
 	queue := driver.Supports(d, driver.Request{Mode: driver.Exclusive, Ordered: true, Weight: 1}) == nil
 	c.lines = line.New(c.session, queue)
@@ -119,6 +121,29 @@ func (c *Client) now() time.Time { return c.session.Now() }
 func (c *Client) Close() error {
 	if err := c.session.Close(); err != nil {
 		return fmt.Errorf("leasehold: close: %w", err)
+	}
+	return nil
+}
+
+// pingTTL is how long a lock of Ping stays in the store if its release is not answered.
+const pingTTL = 10 * time.Second
+
+// Ping asks the store whether locks can be taken, for start-up and health checks: it takes a
+// lock of its own, "leasehold/ping/" and a random name, and gives it back, as /readyz of the
+// service does. ctx bounds it; each request also has the time limit of the store. Observers and
+// Stats do not count it. Over HTTP the client needs the right to acquire this name.
+//
+// The error matches [ErrUnavailable] if the store does not answer, cannot be written to or
+// refuses the client; [ErrNoQuorum] too if a majority of a quorum does not answer, and
+// [ErrNotReplicated] if replicas do not acknowledge. It matches [ErrClosed] after Close, and
+// the cause of ctx if that was cancelled. Ping does not repeat a request that failed.
+func (c *Client) Ping(ctx context.Context) error {
+	err := c.usable()
+	if err == nil {
+		err = session.Ping(ctx, c.session.Driver(), c.ping, c.cfg.name, pingTTL)
+	}
+	if err != nil {
+		return fmt.Errorf("leasehold: ping: %w", c.readError(ctx, err))
 	}
 	return nil
 }

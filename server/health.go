@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/check"
+	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
@@ -122,19 +123,7 @@ func (p *probe) look(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.timeout)
 	defer cancel()
-	p.err = p.write(ctx)
+	p.err = session.Ping(ctx, p.store, p.key, "readiness probe", max(p.timeout, check.MinTTL))
 	p.when = time.Now()
 	return p.err
-}
-
-// write takes and releases the lock.
-func (p *probe) write(ctx context.Context) error {
-	req := driver.Request{
-		Key: p.key, ID: rand.Text(), Owner: "readiness probe", Since: time.Now(), TTL: max(p.timeout, check.MinTTL),
-	}
-	if _, err := p.store.Acquire(ctx, req); err != nil {
-		return err
-	}
-	_, err := p.store.Release(ctx, driver.Ref{Key: p.key, ID: req.ID})
-	return err
 }

@@ -318,6 +318,7 @@ func TestClient_HR_F10_EverythingSaysClosedAfterClose(t *testing.T) {
 		_, adopt := c.Mutex("k").Adopt(t.Context(), "ID")
 		for name, err := range map[string]error{
 			"inspect": inspect, "keys": keys, "lock": lock, "leader": leader, "adopt": adopt,
+			"ping":   c.Ping(t.Context()),
 			"break":  c.Break(t.Context(), "k", "id", "reason"),
 			"resize": c.Semaphore("k", 3).Resize(t.Context(), 4),
 		} {

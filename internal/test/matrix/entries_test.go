@@ -548,6 +548,9 @@ func others() []*entry {
 			}
 			return err
 		}},
+		{of: []string{"Client.Ping"}, prepare: mine, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
+			return c.a.Ping(ctx)
+		}},
 		{of: []string{"Client.Keys"}, prepare: mine, keeps: true, reads: true, call: func(ctx context.Context, c *cast) error {
 			n := 0
 			for k, err := range c.a.Keys(ctx, "") {
