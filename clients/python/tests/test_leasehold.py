@@ -95,8 +95,6 @@ class Sync(Base):
                 pass
             lease.check()
         self.assertEqual(self.client.inspect(self.name)["holders"], [])
-        with self.assertRaises(RuntimeError), lease:
-            pass
 
     def test_a_with_statement_does_not_begin_after_a_release_or_a_loss(self):
         released = self.client.try_lock(self.name)
@@ -108,19 +106,47 @@ class Sync(Base):
             with self.assertRaises(Lost), lease:
                 self.fail("the body began")
 
-    def test_a_lock_is_not_held_before_it_is_taken(self):
-        lease = self.client.lock(self.name)
-        self.assertFalse(lease.held())
-        with lease:
-            self.assertTrue(lease.held())
+    def test_a_lock_can_be_used_again(self):
+        lock = self.client.lock(self.name, ttl=9)
+        with lock as first:
+            pass
+        with self.assertRaises(Lost), lock:
+            self.break_it("maintenance")
+            self.client.lock(self.name).acquire().release()  # waits for the end of the broken lease
+        with lock as second, self.assertRaises(Held):
+            self.client.try_lock(self.name)
+        self.assertGreater(second.token, first.token)
+        third = lock.acquire()
+        self.assertNotIn(third.id, (first.id, second.id))
+        third.release()
 
-    def test_a_lock_that_was_never_taken_says_so(self):
-        lease = self.client.lock(self.name)
-        for use in (lease.release, lease.check, lambda: lease.token):
-            with self.assertRaisesRegex(RuntimeError, "has not been taken: .*with.*acquire"):
-                use()
-        with lease:  # none of that has spoilt it
-            lease.check()
+    def test_threads_share_a_lock(self):
+        lock, inside, most = self.client.lock(self.name), 0, 0
+
+        def turns():
+            nonlocal inside, most
+            for _ in range(3):
+                with lock:
+                    inside += 1
+                    most = max(most, inside)
+                    time.sleep(0.01)
+                    inside -= 1
+
+        threads = [threading.Thread(target=turns) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual((most, inside), (1, 0))
+        self.assertEqual(self.client.inspect(self.name)["holders"], [])
+
+    def test_repr_shows_name_and_state_and_no_secret(self):
+        lock = Client(URL, bearer="secret").lock(self.name)
+        self.assertEqual(repr(lock), f"<leasehold.Lock {self.name!r} of {URL}>")
+        self.assertNotIn("secret", repr(lock._client))
+        with self.client.lock(self.name) as lease:
+            self.assertRegex(repr(lease), f"<leasehold.Lease '{self.name}', token {lease.token}: held for another [0-9.]+ s>")
+        self.assertIn(": it was released>", repr(lease))
 
     def test_wait_ends_in_time_and_leaves_the_queue(self):
         with self.client.lock(self.name):
@@ -147,8 +173,9 @@ class Sync(Base):
 
     def test_every_option_reaches_the_service(self):
         terms = {"ttl": 40, "shared": True, "limit": 5, "permits": 2, "reentrant": True, "labels": {"of": "a test"}}
-        expected = self.client.lock(self.name, **terms)._terms
-        self.assertEqual(aio.Client(URL).lock(self.name, **terms)._inner._terms, expected)
+        lock = self.client.lock(self.name, **terms)
+        self.assertEqual(aio.Client(URL).lock(self.name, **terms)._inner._terms, lock._terms)
+        expected = {**lock._terms, "owner": self.client.owner}
         with self.client.try_lock(self.name, **terms) as lease:
             self.assertEqual(lease._terms, expected)
 
@@ -259,8 +286,9 @@ class Sync(Base):
             self.assertNotIn("secret", str(wrong.exception))
         with self.assertRaisesRegex(TypeError, "needs the URL of a service, .* and not None"):
             Client(os.environ.get("LEASEHOLD_URL_OF_NOTHING"))
-        with self.assertRaises(ValueError):
-            self.client.lock(self.name, permits=2)
+        for wrong in ({"permits": 2}, {"ttl": 0}, {"wait": -1}):
+            with self.assertRaisesRegex(ValueError, f"^lock '{self.name}': "):
+                self.client.lock(self.name, **wrong)
 
 
 class Proxy(Base):
@@ -364,12 +392,9 @@ class Proxy(Base):
         eventually(lambda: not self.client.inspect(self.name)["holders"], "the lock is free")
 
     def test_a_lease_without_its_threads_is_not_held(self):
-        lease = self.client.lock(self.name, ttl=600)
         with unittest.mock.patch.object(threading.Thread, "start", side_effect=RuntimeError("can't start new thread")):
             with self.assertRaisesRegex(RuntimeError, "can't start new thread"):
-                lease.acquire()
-        self.assertFalse(lease.held())
-        lease.release()
+                self.client.try_lock(self.name, ttl=600)
         self.assertFalse(self.client.inspect(self.name)["holders"])
 
     def test_a_look_that_hangs_does_not_delay_the_end_of_a_wait(self):
@@ -385,9 +410,9 @@ class Proxy(Base):
     def test_a_refusal_after_a_lost_answer_leaves_nothing_on_its_way(self):
         client = self.serve(lambda handler: handler.connection.close())
         with self.client.lock(self.name):
-            lease = client.lock(self.name, wait=0)
+            lease = client.lock(self.name, wait=0)._lease(None)
             with self.assertRaises(Held):
-                lease.acquire()
+                lease._acquire()
         body = {"key": self.name, "leaseId": lease.id}
         status, _ = self.client._ask("POST", "/v1/locks", body, 10, self.name, lease.id)
         self.assertEqual(status, 410)  # if the request arrives late
@@ -447,25 +472,13 @@ class Async(Base):
 
         self.run_async(main)
 
-    def test_a_lock_that_was_never_taken_says_so(self):
-        async def main(client):
-            lease = client.lock(self.name)
-            with self.assertRaisesRegex(RuntimeError, "has not been taken: .*with.*acquire"):
-                await lease.release()
-            for use in (lease.check, lambda: lease.token):
-                with self.assertRaisesRegex(RuntimeError, "has not been taken"):
-                    use()
-            async with lease:
-                lease.check()
-
-        self.run_async(main)
-
     def test_many_take_turns(self):
         inside = most = turns = 0
 
-        async def one(client):
+        async def one(lock):
             nonlocal inside, most, turns
-            async with client.lock(self.name):
+            async with lock as lease:
+                self.assertRegex(repr(lease), "^<leasehold.aio.Lease .*held")
                 inside += 1
                 most = max(most, inside)
                 turns += 1
@@ -473,7 +486,9 @@ class Async(Base):
                 inside -= 1
 
         async def main(client):
-            await asyncio.gather(*(one(client) for _ in range(20)))
+            lock = client.lock(self.name)
+            await asyncio.gather(*(one(lock) for _ in range(20)))
+            self.assertEqual(lock._entered, {})
 
         self.run_async(main)
         self.assertEqual((most, turns), (1, 20))
@@ -508,18 +523,19 @@ class Async(Base):
 
     def test_body_does_not_begin_after_a_loss(self):
         async def main(client):
-            lease = client.lock(self.name, ttl=9)
-            acquire = lease.acquire
+            lock = client.lock(self.name, ttl=9)
+            acquire = lock.acquire
 
             async def acquire_slowly():  # as in a loop that is busy elsewhere
-                await acquire()
+                lease = await acquire()
                 await asyncio.to_thread(self.break_it, "maintenance")
                 await lease.lost.wait()
+                return lease
 
-            lease.acquire = acquire_slowly
+            lock.acquire = acquire_slowly
             began = False
             with self.assertRaises(Lost):
-                async with lease:
+                async with lock:
                     began = True
                     await asyncio.sleep(10)
             self.assertFalse(began)

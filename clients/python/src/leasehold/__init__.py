@@ -11,8 +11,8 @@
 The standard library is all that it needs. Programs on asyncio use `leasehold.aio`.
 """
 
-from ._client import Client, Lease
+from ._client import Client, Lease, Lock
 from ._errors import Held, LeaseholdError, Lost, Refused, Unavailable
 
-__all__ = ["Client", "Held", "Lease", "LeaseholdError", "Lost", "Refused", "Unavailable"]
+__all__ = ["Client", "Held", "Lease", "LeaseholdError", "Lock", "Lost", "Refused", "Unavailable"]
 __version__ = "0.1.0"

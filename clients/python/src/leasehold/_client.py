@@ -70,6 +70,9 @@ class Client:
             handlers.append(urllib.request.HTTPSHandler(context=context))
         self._opener = urllib.request.build_opener(*handlers)
 
+    def __repr__(self) -> str:
+        return f"<leasehold.Client of {self.url}>"
+
     @property
     def owner(self) -> str:
         """The name of the holder that others see: by default the host and the process,
@@ -88,8 +91,8 @@ class Client:
         reentrant: bool = False,
         labels: Mapping[str, str] | None = None,
         on_lost: Callable[[], None] | None = None,
-    ) -> Lease:
-        """A lock, to be taken by a with statement or by acquire().
+    ) -> Lock:
+        """A lock, to be taken by a with statement or by acquire(), again and again.
 
         wait is how many seconds to wait for it, without end if it is None, and not at all
         if it is 0; then Held is raised. ttl is how long a crashed holder blocks the others;
@@ -99,10 +102,10 @@ class Client:
         in another thread as soon as the lease is known to be over.
         """
         if permits != 1 and not limit:
-            raise ValueError("permits counts places of limit, which is missing")
+            raise ValueError(f"lock {name!r}: permits counts places of limit, which is missing")
         if ttl <= 0 or wait is not None and wait < 0:
-            raise ValueError("ttl must be positive, and wait must not be negative")
-        terms: dict[str, Any] = {"ttlMs": int(ttl * 1000), "owner": self.owner}
+            raise ValueError(f"lock {name!r}: ttl must be positive, and wait must not be negative")
+        terms: dict[str, Any] = {"ttlMs": int(ttl * 1000)}
         if shared or limit:
             terms["mode"] = "shared"
         if limit:
@@ -111,7 +114,7 @@ class Client:
             terms["reentrant"] = True
         if labels:
             terms["labels"] = dict(labels)
-        return Lease(self, name, ttl, wait, terms, on_lost)
+        return Lock(self, name, ttl, wait, terms, on_lost)
 
     def try_lock(
         self,
@@ -283,8 +286,16 @@ def _transient(status: int) -> bool:
     return status == 429 or status >= 500 and status != 501
 
 
-class Lease:
-    """A lock of one holder. It is taken once, and given back once."""
+class _Entered(threading.local):
+    """The leases of the with statements that a thread is in."""
+
+    def __init__(self) -> None:
+        self.leases: list[Lease] = []
+
+
+class Lock:
+    """A lock with its options. Each with statement and each acquire() takes a lease of its
+    own. Threads may share it: they exclude each other."""
 
     def __init__(
         self,
@@ -296,58 +307,90 @@ class Lease:
         on_lost: Callable[[], None] | None,
     ) -> None:
         self.name = name
-        self._token = 0
         self._client = client
         self._ttl = ttl
         self._wait = wait
         self._terms = terms
         self._on_lost = on_lost
-        self._deadline = 0.0
-        self._lost: str | None = None
-        self._keeper: threading.Thread | None = None  # since it was taken
-        self._watcher: threading.Thread | None = None  # calls on_lost
-        self._entered = False  # by a with statement
-        self._begin()
+        self._entered = _Entered()
 
-    def _begin(self) -> None:
-        """Makes the lease one of this process. A forked process that takes the lock needs
-        a lease id of its own, and locks that no thread of its parent holds."""
-        self._pid = os.getpid()
+    def __repr__(self) -> str:
+        return f"<leasehold.Lock {self.name!r} of {self._client.url}>"
+
+    def _lease(self, on_lost: Callable[[], None] | None) -> Lease:
+        """A lease that is not taken yet, of this process: after a fork its owner is another one."""
+        terms = {**self._terms, "owner": self._client.owner}
+        return Lease(self._client, self.name, self._ttl, self._wait, terms, on_lost)
+
+    def acquire(self) -> Lease:
+        """Takes the lock and returns the lease, which has to be released: by a with statement,
+        or by release(). Raises Held, Refused or Unavailable."""
+        return self._lease(self._on_lost)._acquire()
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        try:
+            lease.__enter__()
+        except Lost:
+            lease.release()
+            raise
+        self._entered.leases.append(lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._entered.leases.pop().__exit__(kind, error, trace)
+
+
+class Lease:
+    """A lock that was taken. It is released once."""
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        ttl: float,
+        wait: float | None,
+        terms: dict[str, Any],
+        on_lost: Callable[[], None] | None,
+    ) -> None:
+        self.name = name
         #: The lease id, which makes every request repeatable.
         self.id = uuid.uuid4().hex
+        #: The fencing token: greater than every one given before for this lock.
+        self.token = 0
+        self._client = client
+        self._ttl = ttl
+        self._wait = wait
+        self._terms = terms
+        self._on_lost = on_lost
+        self._pid = os.getpid()
+        self._deadline = 0.0
+        self._lost: str | None = None
+        self._keeper = threading.Thread(target=self._keep, name=f"lease of {name}", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name=f"end of {name}", daemon=True)  # calls on_lost
+        self._entered = False  # by a with statement
         self._lock = threading.Lock()  # guards _lost, and the setting of _over by release
         self._over = threading.Event()
         self._ended = threading.Event()  # lost, or released
         self._abandoned = threading.Event()
+
+    def __repr__(self) -> str:
+        state = f"held for another {self.remaining():.1f} s" if self.held() else self._end_reason()
+        return f"<leasehold.Lease {self.name!r}, token {self.token}: {state}>"
 
     def _foreign(self) -> bool:
         """Reports whether this process was forked from the one of the lease. The lease is
         not its own: it renews nothing, and releases nothing."""
         return os.getpid() != self._pid
 
-    @property
-    def token(self) -> int:
-        """The fencing token: greater than every one given before for this lock. There is
-        none before the lock is taken: RuntimeError."""
-        self._must_be_taken()
-        return self._token
-
-    def _must_be_taken(self) -> None:
-        if self._keeper is None:
-            raise RuntimeError(f"lock {self.name!r} has not been taken: that is done by a with statement, or by acquire()")
-
     # Taking it.
 
-    def acquire(self) -> Lease:
-        """Takes the lock, as the with statement does, and returns the lease. Raises Held,
-        Refused or Unavailable."""
-        if self._keeper is not None or self._over.is_set():
-            raise RuntimeError("a lease is taken once")
-        if self._foreign():
-            self._begin()
-            self._terms["owner"] = self._client.owner
+    def _acquire(self) -> Lease:
+        """Takes the lock. Raises Held, Refused or Unavailable."""
         try:
-            return self._acquire()
+            self._begin()
         except LeaseholdError:
             raise
         except BaseException:  # of a signal, for instance: the request may be granted by now
@@ -355,8 +398,9 @@ class Lease:
             self._ended.set()
             self._leave()
             raise
+        return self
 
-    def _acquire(self) -> Lease:
+    def _begin(self) -> None:
         asked = _now()
         self._take(asked)
         if _now() - asked > self._ttl / 3:
@@ -369,12 +413,9 @@ class Lease:
             self._over.set()
             self._give_back()
             raise Unavailable(f"lock {self.name!r}: the service answered later than the lease lasts")
-        self._keeper = threading.Thread(target=self._keep, name=f"lease of {self.name}", daemon=True)
         self._keeper.start()
         if self._on_lost is not None:
-            self._watcher = threading.Thread(target=self._watch, name=f"end of {self.name}", daemon=True)
             self._watcher.start()
-        return self
 
     def _take(self, began: float) -> None:
         end = None if self._wait is None else began + self._wait
@@ -394,7 +435,7 @@ class Lease:
                 self._give_back()
                 raise Held(self.name, answer)
             if status in (200, 201):
-                self._token = answer.get("token", 0)
+                self.token = answer.get("token", 0)
                 return
             if status == 0 and answer.get("final"):
                 if doubt or answer.get("elsewhere"):  # the proxy changes the release as well
@@ -451,21 +492,22 @@ class Lease:
     # Holding it.
 
     def held(self) -> bool:
-        """Compares the clock: true only while nobody else can have the lock. False before it
-        is taken, once its release has begun, and in a process that was forked meanwhile."""
-        return self._keeper is not None and not self._foreign() and not self._over.is_set() and self._in_time()
+        """Compares the clock: true only while nobody else can have the lock. False once its
+        release has begun, and in a process that was forked meanwhile."""
+        return not self._foreign() and not self._over.is_set() and self._in_time()
 
     def check(self) -> None:
-        """Raises Lost unless the lock is held, for use between the steps of the work, and
-        RuntimeError if it was never taken."""
-        self._must_be_taken()
+        """Raises Lost unless the lock is held, for use between the steps of the work."""
         if not self.held():
             raise self._loss()
 
     def _loss(self) -> Lost:
+        return Lost(f"lock {self.name!r}: {self._end_reason()}")
+
+    def _end_reason(self) -> str:
         if self._foreign():
-            return Lost(f"lock {self.name!r}: the lease is that of process {self._pid}, from which this one was forked")
-        return Lost(f"lock {self.name!r}: {self._lost or 'it was released'}")
+            return f"the lease is that of process {self._pid}, from which this one was forked"
+        return self._lost or "it was released"
 
     def remaining(self) -> float:
         """Seconds until the lease is over unless it is renewed; 0 if it is."""
@@ -523,12 +565,9 @@ class Lease:
     def release(self) -> None:
         """Gives the lock back. Raises Lost if the lease had ended before, and Unavailable
         if the service does not confirm; then it ends with its TTL at the latest. Calling it
-        again does nothing, nor does calling it in a process that was forked meanwhile.
-        RuntimeError says that there is nothing to give back, because the lock was never
-        taken."""
-        if self._over.is_set() or self._keeper is not None and self._foreign():
+        again does nothing, nor does calling it in a process that was forked meanwhile."""
+        if self._over.is_set() or self._foreign():
             return
-        self._must_be_taken()
         held = self._in_time()
         with self._lock:
             if self._over.is_set():  # by on_lost
@@ -569,10 +608,9 @@ class Lease:
         return 0, {}
 
     def __enter__(self) -> Lease:
-        if self._keeper is None or self._entered:
-            self.acquire()
-        else:  # it was taken by try_lock, or by acquire
-            self.check()
+        self.check()
+        if self._entered:  # the inner statement would release it
+            raise RuntimeError(f"lock {self.name!r}: a lease is entered once; its Lock may be used again")
         self._entered = True
         return self
 

@@ -24,7 +24,7 @@ from typing import Any
 from . import _client
 from ._errors import Lost, Unavailable
 
-__all__ = ["Client", "Lease"]
+__all__ = ["Client", "Lease", "Lock"]
 
 
 class Client:
@@ -42,6 +42,9 @@ class Client:
     ) -> None:
         self._client = _client.Client(url, bearer=bearer, owner=owner, max_outage=max_outage, context=context)
 
+    def __repr__(self) -> str:
+        return f"<leasehold.aio.Client of {self._client.url}>"
+
     def lock(
         self,
         name: str,
@@ -54,12 +57,10 @@ class Client:
         reentrant: bool = False,
         labels: Mapping[str, str] | None = None,
         on_lost: Callable[[], None] | None = None,
-    ) -> Lease:
-        """A lock, to be taken by an async with statement or by acquire(). Its options are
-        those of leasehold.Client.lock, but that on_lost is called in the event loop."""
-        return Lease(
-            self,
-            on_lost,
+    ) -> Lock:
+        """A lock, to be taken by an async with statement or by acquire(), again and again. Its
+        options are those of leasehold.Client.lock, but that on_lost is called in the event loop."""
+        inner = self._client.lock(
             name,
             wait=wait,
             ttl=ttl,
@@ -69,6 +70,7 @@ class Client:
             reentrant=reentrant,
             labels=labels,
         )
+        return Lock(inner, on_lost)
 
     async def try_lock(
         self,
@@ -84,7 +86,7 @@ class Client:
     ) -> Lease:
         """Takes the lock at once, or raises Held. The lease has to be released: by an async
         with statement, or by release()."""
-        lease = self.lock(
+        lock = self.lock(
             name,
             wait=0,
             ttl=ttl,
@@ -95,7 +97,7 @@ class Client:
             labels=labels,
             on_lost=on_lost,
         )
-        return await lease.acquire()
+        return await lock.acquire()
 
     async def inspect(self, name: str) -> dict[str, Any]:
         """Who holds the lock and who waits for it, as the service tells."""
@@ -120,18 +122,63 @@ def _begin(work: Callable[[], Any]) -> Future[Any]:
     return future
 
 
-class Lease:
-    """A lock of one task."""
+class Lock:
+    """A lock with its options. Each async with statement and each acquire() takes a lease of
+    its own. Tasks may share it: they exclude each other."""
 
-    def __init__(self, client: Client, on_lost: Callable[[], None] | None, name: str, **options: Any) -> None:
-        self._client = client
+    def __init__(self, inner: _client.Lock, on_lost: Callable[[], None] | None) -> None:
+        self._inner = inner
         self._on_lost = on_lost
-        self._inner = client._client.lock(name, on_lost=self._notice, **options)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        # The leases of the statements that a task is in.
+        self._entered: dict[asyncio.Task[Any] | None, list[Lease]] = {}
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("leasehold.", "leasehold.aio.", 1)
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    async def acquire(self) -> Lease:
+        """Takes the lock and returns the lease, which has to be released: by an async with
+        statement, or by release(). If the task is cancelled meanwhile, what was asked for is
+        given back."""
+        return await Lease(self._inner, self._on_lost)._acquire()
+
+    async def __aenter__(self) -> Lease:
+        lease = await self.acquire()
+        try:
+            await lease.__aenter__()
+        except Lost:
+            await lease.release()
+            raise
+        self._entered.setdefault(asyncio.current_task(), []).append(lease)
+        return lease
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        leases = self._entered[asyncio.current_task()]
+        lease = leases.pop()
+        if not leases:
+            del self._entered[asyncio.current_task()]
+        await lease.__aexit__(kind, error, trace)
+
+
+class Lease:
+    """A lock that a task has taken. It is released once."""
+
+    def __init__(self, lock: _client.Lock, on_lost: Callable[[], None] | None) -> None:
+        self._on_lost = on_lost
+        self._inner = lock._lease(self._notice)
+        self._loop = asyncio.get_running_loop()
         self._body: asyncio.Task[Any] | None = None
         self._cancelled = False
         #: Set when the lease is over without having been released.
         self.lost = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace("leasehold.", "leasehold.aio.", 1)
 
     @property
     def name(self) -> str:
@@ -143,8 +190,7 @@ class Lease:
 
     @property
     def token(self) -> int:
-        """The fencing token: greater than every one given before for this lock. There is
-        none before the lock is taken: RuntimeError."""
+        """The fencing token: greater than every one given before for this lock."""
         return self._inner.token
 
     def held(self) -> bool:
@@ -152,18 +198,15 @@ class Lease:
         return self._inner.held()
 
     def check(self) -> None:
-        """Raises Lost unless the lock is held, and RuntimeError if it was never taken."""
+        """Raises Lost unless the lock is held."""
         self._inner.check()
 
     def remaining(self) -> float:
         """Seconds until the lease is over unless it is renewed; 0 if it is."""
         return self._inner.remaining()
 
-    async def acquire(self) -> Lease:
-        """Takes the lock and returns the lease. If the task is cancelled meanwhile, what
-        was asked for is given back."""
-        self._loop = asyncio.get_running_loop()
-        taken = _begin(self._inner.acquire)
+    async def _acquire(self) -> Lease:
+        taken = _begin(self._inner._acquire)
         answer = asyncio.wrap_future(taken)
         try:
             await asyncio.shield(answer)
@@ -179,13 +222,13 @@ class Lease:
             _begin(self._inner.release)
 
     async def release(self) -> None:
-        """Gives the lock back. Raises Lost if the lease had ended before, Unavailable if the
-        service does not confirm, and RuntimeError if the lock was never taken."""
+        """Gives the lock back. Raises Lost if the lease had ended before, and Unavailable if the
+        service does not confirm."""
         await asyncio.shield(asyncio.wrap_future(_begin(self._inner.release)))
 
     def _notice(self) -> None:
         """Comes from another thread."""
-        if self._loop is not None and not self._loop.is_closed():
+        if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._over)
 
     def _over(self) -> None:
@@ -197,13 +240,7 @@ class Lease:
             self._body.cancel()
 
     async def __aenter__(self) -> Lease:
-        if self._inner._keeper is None or self._body is not None:
-            await self.acquire()
-        else:  # it was taken by try_lock, or by acquire
-            self.check()
-        if self.lost.is_set():  # it was too early to cancel the body
-            await self.release()
-            raise self._inner._loss()
+        self._inner.__enter__()
         self._body = asyncio.current_task()
         return self
 
