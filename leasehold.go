@@ -125,22 +125,18 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// pingTTL is how long a lock of Ping stays in the store if its release is not answered.
-const pingTTL = 10 * time.Second
-
-// Ping asks the store whether locks can be taken, for start-up and health checks: it takes a
-// lock of its own, "leasehold/ping/" and a random name, and gives it back, as /readyz of the
-// service does. ctx bounds it; each request also has the time limit of the store. Observers and
-// Stats do not count it. Over HTTP the client needs the right to acquire this name.
+// Ping asks the store whether locks can be taken, for start-up and health checks. Like /readyz
+// of the service, it takes a lock of its own, "leasehold/ping/" and a random name, and gives it
+// back. Observers and Stats do not count it. ctx bounds it, as does the time limit of the store.
 //
 // The error matches [ErrUnavailable] if the store does not answer, cannot be written to or
-// refuses the client; [ErrNoQuorum] too if a majority of a quorum does not answer, and
-// [ErrNotReplicated] if replicas do not acknowledge. It matches [ErrClosed] after Close, and
-// the cause of ctx if that was cancelled. Ping does not repeat a request that failed.
+// refuses the client, which over HTTP needs the right to acquire that name. It also matches
+// [ErrNoQuorum] if a majority does not answer, and [ErrNotReplicated] if replicas do not
+// acknowledge. It matches [ErrClosed] after Close, and the cause of ctx if that was cancelled.
 func (c *Client) Ping(ctx context.Context) error {
 	err := c.usable()
 	if err == nil {
-		err = session.Ping(ctx, c.session.Driver(), c.ping, c.cfg.name, pingTTL)
+		err = session.Ping(ctx, c.session.Driver(), c.ping, c.cfg.name, 10*time.Second)
 	}
 	if err != nil {
 		return fmt.Errorf("leasehold: ping: %w", c.readError(ctx, err))

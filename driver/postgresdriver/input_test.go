@@ -156,38 +156,6 @@ func TestOpen_APoolOfOneConnectionIsEnough(t *testing.T) {
 	}
 }
 
-func TestAcquire_NeedsNoMoreThanTheLeastRights(t *testing.T) {
-	server := postgrestest.Start(t)
-	boss := admin(t, server.URL())
-	for _, sql := range []string{
-		`CREATE ROLE app LOGIN; CREATE ROLE owner; CREATE SCHEMA locks AUTHORIZATION owner; SET ROLE owner`,
-		SQL(WithSchema("locks")), SQL(WithSchema("locks")), `GRANT USAGE ON SCHEMA locks TO app`,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON locks.leasehold TO app`, `GRANT USAGE ON SEQUENCE locks.leasehold_tokens TO app`,
-	} {
-		exec(t, boss, sql)
-	}
-	app := as("app", server.URL()) + "&schema=locks"
-	d := openURL(t, app+"&create=true") // the right to create is not needed if the table exists
-	other := openURL(t, app)
-	woken := make(chan driver.Hint, 10)
-	sub := watch(t, other, func(h driver.Hint) { woken <- h })
-	acquire(t, d, mutex("k", "a"), driver.Granted)
-	req := ticket("k", "b")
-	req.HintAddress = sub.Address()
-	acquire(t, other, req, driver.Queued)
-	release(t, d, "k", "a")
-	for {
-		select {
-		case h := <-woken:
-			if h.Kind == driver.HintGranted {
-				return
-			}
-		case <-time.After(30 * time.Second):
-			t.Fatal("no waiter was woken")
-		}
-	}
-}
-
 func TestNew_UsesNoConnectionOfThePool(t *testing.T) {
 	cfg, err := pgxpool.ParseConfig(postgrestest.Shared(t).URL() + "&pool_max_conns=1")
 	noError(t, err)

@@ -3,6 +3,7 @@
 package cli_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,7 +14,8 @@ import (
 )
 
 // TestSchema_OneRoleMigratesAnotherLocks runs the printed statements twice, as a role that owns
-// the schema and may create no other one, and a command as a role with the documented rights.
+// the schema and may create no other one, and commands as a role with the documented rights,
+// which also wake waiters, and need no right to create the table that exists.
 func TestSchema_OneRoleMigratesAnotherLocks(t *testing.T) {
 	live.Test(t)
 	server := postgrestest.Start(t)
@@ -30,7 +32,7 @@ func TestSchema_OneRoleMigratesAnotherLocks(t *testing.T) {
 	}
 	as := func(role string) string { return strings.Replace(server.URL(), "tester@", role+"@", 1) }
 	execute(server.URL(), `CREATE ROLE owner LOGIN; CREATE ROLE app LOGIN; CREATE SCHEMA locks AUTHORIZATION owner`)
-	place := "&schema=locks&table=jobs"
+	place := "&schema=locks&table=jobs&create=true"
 	sql, code := run(t, "schema", "--store", as("app")+place)
 	if code != 0 {
 		t.Fatalf("code %d: %s", code, sql)
@@ -40,7 +42,7 @@ func TestSchema_OneRoleMigratesAnotherLocks(t *testing.T) {
 	if out, code := run(t, "run", "--store", as("app")+place, "job", "echo", "done"); code != 0 || out != "done\n" {
 		t.Errorf("code %d: %s", code, out)
 	}
-	if out, code := run(t, "doctor", "--store", as("app")+place); code != 0 {
+	if out, code := run(t, "doctor", "--store", as("app")+place); code != 0 || !regexp.MustCompile(`(?m)^ok +wake-up`).MatchString(out) {
 		t.Error(out)
 	}
 }
