@@ -48,7 +48,7 @@ command. Break only leases of dead holders, or of holders whose writes are fence
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.selected(cmd):
-				return f.selection.check(cmd, args)
+				return f.check(cmd, args)
 			case len(args) < 1 || len(args) > 2:
 				return usage("break takes the name of a lock and the id of a lease, or --prefix, --host or --owner")
 			case len(args) > 1 && f.force: // also an empty id, of a variable that is not set
@@ -60,7 +60,7 @@ command. Break only leases of dead holders, or of holders whose writes are fence
 	}
 	cmd.Flags().StringVar(&f.reason, "reason", "", "reason for the holder, `TEXT`")
 	cmd.Flags().BoolVar(&f.force, "force-holder", false, "break the lease of the present holder")
-	f.selection.register(cmd)
+	f.register(cmd)
 	return cmd
 }
 
