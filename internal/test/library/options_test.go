@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
@@ -300,6 +301,37 @@ func TestElection_HR_F10_TextThatWouldBeChangedOnItsWayIsRefused(t *testing.T) {
 			t.Errorf("%d requests were sent", n)
 		}
 	})
+}
+
+func TestPing_ReturnsWhyNoLockCanBeTaken(t *testing.T) {
+	noQuorum := fmt.Errorf("1 of 3: %w", driver.ErrNoQuorum)
+	for name, row := range map[string]struct {
+		on    verb
+		fault fault
+		want  error
+	}{
+		"a store that refuses": {acquire, refuses, errStoreIsLoading},
+		"a wrong password":     {acquire, fault{skip: true, err: driver.ErrPermanent}, driver.ErrPermanent},
+		"a minority":           {acquire, fault{skip: true, err: noQuorum}, leasehold.ErrNoQuorum},
+		"a store that hangs":   {acquire, hangs, context.DeadlineExceeded},
+		"a lost reply":         {release, loses, errReplyLost},
+	} {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store)
+			d.on(row.on, 1, row.fault)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			wantErr(t, c.Ping(ctx), row.want, leasehold.ErrUnavailable)
+			noErr(t, c.Ping(t.Context()))
+			if seen := d.seen(acquire); seen[0].key != seen[1].key || seen[0].req.ID == seen[1].req.ID {
+				t.Errorf("%+v", seen)
+			}
+			wantFree(t, store, d.calls[0].key)
+			if s := c.Stats(); s != (leasehold.Stats{}) {
+				t.Errorf("counted: %+v", s)
+			}
+		})
+	}
 }
 
 func TestClient_HR_F10_EverythingSaysClosedAfterClose(t *testing.T) {
