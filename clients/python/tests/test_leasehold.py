@@ -190,7 +190,8 @@ class Sync(Base):
             with self.assertRaises(Held):
                 self.client.try_lock(self.name)
         places = self.name + "/places"
-        with self.client.lock(places, limit=3, permits=2), self.client.lock(places, limit=3):
+        with self.client.lock(places, limit=3, permits=2) as two, self.client.lock(places, limit=3) as one:
+            self.assertEqual((two.places, one.places), ([0, 1], [2]))
             with self.assertRaises(Held):
                 self.client.try_lock(places, limit=3)
             with self.assertRaises(Refused) as refused:
@@ -205,6 +206,14 @@ class Sync(Base):
         with self.client.lock(self.name, ttl=12) as lease:
             time.sleep(13)
             lease.check()
+
+    def test_a_holder_learns_that_others_wait(self):
+        with self.client.lock(self.name, ttl=3) as lease:
+            self.assertFalse(lease.wanted)
+            waiter = threading.Thread(target=lambda: self.client.lock(self.name).acquire().release())
+            waiter.start()
+            eventually(lambda: lease.wanted, "the holder knows of the waiter")
+        waiter.join()
 
     def test_break_is_a_loss(self):
         told = threading.Event()

@@ -360,6 +360,10 @@ class Lease:
         self.id = uuid.uuid4().hex
         #: The fencing token: greater than every one given before for this lock.
         self.token = 0
+        #: The numbers of the places of limit, from 0 on, which nobody else has.
+        self.places: list[int] = []
+        #: Whether others waited for the lock at the last renewal, every third of ttl.
+        self.wanted = False
         self._client = client
         self._ttl = ttl
         self._wait = wait
@@ -435,7 +439,7 @@ class Lease:
                 self._give_back()
                 raise Held(self.name, answer)
             if status in (200, 201):
-                self.token = answer.get("token", 0)
+                self.token, self.places = answer.get("token", 0), answer.get("places", [])
                 return
             if status == 0 and answer.get("final"):
                 if doubt or answer.get("elsewhere"):  # the proxy changes the release as well
@@ -534,6 +538,7 @@ class Lease:
         sent = _now()
         status, answer = self._ask("PUT", _RENEW, self._about({"ttlMs": self._terms["ttlMs"]}), self._ttl / 6)
         if status == 200:
+            self.wanted = answer.get("wanted", False)
             self._deadline = self._end(sent)
         elif status == 410:
             self._lose(_end_of_lease(answer, answer.get("detail") or "the service no longer has it"))

@@ -193,6 +193,16 @@ class Lease:
         """The fencing token: greater than every one given before for this lock."""
         return self._inner.token
 
+    @property
+    def places(self) -> list[int]:
+        """The numbers of the places of limit, from 0 on, which nobody else has."""
+        return self._inner.places
+
+    @property
+    def wanted(self) -> bool:
+        """Whether others waited for the lock at the last renewal, every third of ttl."""
+        return self._inner.wanted
+
     def held(self) -> bool:
         """Compares the clock: true only while nobody else can have the lock."""
         return self._inner.held()
