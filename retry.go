@@ -46,7 +46,7 @@ func Exponential(d, limit time.Duration) Backoff {
 // Alongside asks after 50 to 250 ms, evenly spread: as redsync does by default, and so with
 // the same chances. It is for locks that workers with another library take under the same
 // plain key. Such workers have no place in the queue: with a queue on one side, one of
-// the two sides might never get the lock. See docs/moving.md.
+// the two sides might never get the lock. See docs/migrating.md.
 func Alongside() Backoff { return Backoff{Base: 150 * time.Millisecond, Jitter: 2. / 3} }
 
 // Delay returns the delay after the given attempt, counted from 1, before

@@ -110,7 +110,7 @@ func directions() []direction {
 	return all
 }
 
-// TestImports_PointOneWay checks the arrows of docs/design.md on every system for which the
+// TestImports_PointOneWay checks the arrows of docs/internals/design.md on every system for which the
 // library is built. A package that does not exist breaks no rule.
 func TestImports_PointOneWay(t *testing.T) {
 	for _, system := range []string{"linux", "darwin", "windows"} {
@@ -279,10 +279,10 @@ func TestModule_RequiresNothingThatOnlyTheCommandNeeds(t *testing.T) {
 // caseRow is a row of the list of cases.
 var caseRow = regexp.MustCompile(`(?m)^\| ([LWKRQHC]\d+|HR_[A-H]\d+) \|[^|]+\|[^|]+\|$`)
 
-// TestCases_EachHasATest checks that each case of docs/cases.md has a test, or a row of a
+// TestCases_EachHasATest checks that each case of docs/internals/cases.md has a test, or a row of a
 // conformance suite, whose name has its id. It logs the names.
 func TestCases_EachHasATest(t *testing.T) {
-	list, err := os.ReadFile("docs/cases.md")
+	list, err := os.ReadFile("docs/internals/cases.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -442,7 +442,7 @@ func namesIn(t *testing.T, f source) (all []name) {
 
 // TestPromises_EachNamesTestsThatExist compares the table of promises with the sources.
 func TestPromises_EachNamesTestsThatExist(t *testing.T) {
-	const file = "docs/reliability.md"
+	const file = "docs/internals/reliability.md"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -473,19 +473,14 @@ func TestPromises_EachNamesTestsThatExist(t *testing.T) {
 // TestDocuments_NameTestsThatExist looks for tests, and for patterns of -run, in all documents.
 func TestDocuments_NameTestsThatExist(t *testing.T) {
 	known := names(t)
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	quoted := regexp.MustCompile(`\bTest[A-Z]\w*[A-Za-z0-9]\b`)
-	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+	for _, page := range sources(t) {
+		if path.Ext(page.path) != ".md" {
+			continue
 		}
-		for _, test := range quoted.FindAllString(string(text), -1) {
+		for _, test := range quoted.FindAllString(string(page.text), -1) {
 			if !slices.ContainsFunc(known, func(n name) bool { return strings.HasPrefix(n.text, test) }) {
-				t.Errorf("%s names %s, which does not exist", page, test)
+				t.Errorf("%s names %s, which does not exist", page.path, test)
 			}
 		}
 	}
@@ -616,23 +611,25 @@ func TestDocuments_HR_F14_NoFenceRefusesTheHoldersSecondWrite(t *testing.T) {
 var (
 	fencedBlock  = regexp.MustCompile("(?s)```.*?```")
 	relativeLink = regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`) // a colon is that of a URL
+	documentName = regexp.MustCompile(`\bdocs/(internals/)?[a-z]+\.md`)
 	heading      = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	notInAnchor  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// TestDocuments_LinksLeadSomewhere follows every link from one page of the
-// repository to another, and to its headings.
+// TestDocuments_LinksLeadSomewhere follows every link from one page of the repository to another,
+// and to its headings, and looks for the documents that other files name.
 func TestDocuments_LinksLeadSomewhere(t *testing.T) {
-	var pages []string
-	for _, pattern := range []string{"*.md", "docs/*.md", "examples/*.md", "integrations/*/*.md"} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages = append(pages, found...)
-	}
 	followed := 0
-	for _, page := range pages {
+	for _, f := range sources(t) {
+		page := f.path
+		for _, named := range documentName.FindAllString(string(f.text), -1) {
+			if _, err := os.Stat(named); err != nil {
+				t.Errorf("%s names %s, which does not exist", page, named)
+			}
+		}
+		if path.Ext(page) != ".md" {
+			continue
+		}
 		for _, link := range relativeLink.FindAllStringSubmatch(prose(t, page), -1) {
 			followed++
 			target := page
@@ -647,7 +644,7 @@ func TestDocuments_LinksLeadSomewhere(t *testing.T) {
 		}
 	}
 	if followed < 20 {
-		t.Errorf("%d links found in %q", followed, pages)
+		t.Errorf("%d links found", followed)
 	}
 }
 
@@ -655,7 +652,7 @@ func TestDocuments_LinksLeadSomewhere(t *testing.T) {
 var requirement = regexp.MustCompile(`(?m)^\t\S+?/([\w.-]+)(?:/v\d+)? v\S+$`)
 
 func TestDocuments_EachDependencyHasAReason(t *testing.T) {
-	_, reasons, _ := strings.Cut(prose(t, "docs/design.md"), "\n## Dependencies\n")
+	_, reasons, _ := strings.Cut(prose(t, "docs/internals/design.md"), "\n## Dependencies\n")
 	for _, module := range []string{"go.mod", "cmd/leasehold/go.mod"} {
 		required := requirement.FindAllStringSubmatch(prose(t, module), -1)
 		if len(required) < 10 {
@@ -663,16 +660,16 @@ func TestDocuments_EachDependencyHasAReason(t *testing.T) {
 		}
 		for _, r := range required {
 			if !strings.Contains(reasons, r[1]) {
-				t.Errorf("docs/design.md gives no reason for %s of %s", r[1], module)
+				t.Errorf("docs/internals/design.md gives no reason for %s of %s", r[1], module)
 			}
 		}
 	}
 }
 
 // TestDocuments_PathOfLockExists looks for every file and function that the first page of
-// docs/design.md names. A function follows the name of its file.
+// docs/internals/design.md names. A function follows the name of its file.
 func TestDocuments_PathOfLockExists(t *testing.T) {
-	_, page, _ := strings.Cut(prose(t, "docs/design.md"), "\n## The path of a `Lock`\n")
+	_, page, _ := strings.Cut(prose(t, "docs/internals/design.md"), "\n## The path of a `Lock`\n")
 	page, _, _ = strings.Cut(page, "\n## ")
 	var file string
 	var names []string
@@ -691,7 +688,7 @@ func TestDocuments_PathOfLockExists(t *testing.T) {
 				}
 				file, names = name, functions(f)
 			case !slices.Contains(names, name):
-				t.Errorf("docs/design.md: %s has no function %s", file, name)
+				t.Errorf("docs/internals/design.md: %s has no function %s", file, name)
 			default:
 				seen++
 			}

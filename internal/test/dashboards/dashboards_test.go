@@ -29,10 +29,10 @@ func read(t *testing.T, name string) string {
 }
 
 func TestAlerts_EachHasItsParagraph(t *testing.T) {
-	page := read(t, "../../../docs/alerts.md")
+	page := read(t, "../../../docs/operations.md")
 	for _, m := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, "../../../packaging/dashboards/alerts.yml"), -1) {
 		if !strings.Contains(page, "\n### "+m[1]+"\n") {
-			t.Errorf("docs/alerts.md does not explain %s", m[1])
+			t.Errorf("docs/operations.md does not explain %s", m[1])
 		}
 		if !strings.Contains(read(t, "../../../packaging/dashboards/alerts_test.yml"), m[1]) {
 			t.Errorf("%s is not tried", m[1])

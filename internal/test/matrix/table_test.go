@@ -24,7 +24,7 @@ var show = flag.Bool("matrix.table", false, "print the table of entries and faul
 
 const (
 	root = "../../.."
-	file = root + "/docs/matrix.md"
+	file = root + "/docs/internals/matrix.md"
 )
 
 // local are entries that send no request to a store, or only by methods of their results.
@@ -248,7 +248,7 @@ func TestMatrix_HasARowForEveryEntry(t *testing.T) {
 	}
 }
 
-// TestMatrix_IsDescribed compares the tables of docs/matrix.md with the settings and the faults.
+// TestMatrix_IsDescribed compares the tables of docs/internals/matrix.md with the settings and the faults.
 func TestMatrix_IsDescribed(t *testing.T) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestOperators_EveryCommandDoesWhatItShows runs the blocks of docs/operators.md that look
+// TestOperations_EveryCommandDoesWhatItShows runs the blocks of docs/operations.md that look
 // like a terminal, one after the other on one host.
-func TestOperators_EveryCommandDoesWhatItShows(t *testing.T) {
+func TestOperations_EveryCommandDoesWhatItShows(t *testing.T) {
 	t.Parallel()
 	s := readSession(t, "console")
 	if len(s.want) < 10 {
@@ -22,9 +22,9 @@ func TestOperators_EveryCommandDoesWhatItShows(t *testing.T) {
 		"\nEND OF SCRIPT\nunshare --net sh -c 'ip link set lo up && exec sh /tmp/script'"))
 }
 
-// TestOperators_EveryCommandForSystemdDoesWhatItShows runs the blocks that need a running
+// TestOperations_EveryCommandForSystemdDoesWhatItShows runs the blocks that need a running
 // systemd, after the package was installed.
-func TestOperators_EveryCommandForSystemdDoesWhatItShows(t *testing.T) {
+func TestOperations_EveryCommandForSystemdDoesWhatItShows(t *testing.T) {
 	t.Parallel()
 	s := readSession(t, "console systemd")
 	if len(s.want) < 5 {
@@ -33,7 +33,7 @@ func TestOperators_EveryCommandForSystemdDoesWhatItShows(t *testing.T) {
 	s.check(t, booted(t, "dpkg -i leasehold_0.1.0_linux_amd64.deb >/dev/null 2>&1\n"+s.script))
 }
 
-// session is the terminal of docs/operators.md: commands after "$ ", and the expected
+// session is the terminal of docs/operations.md: commands after "$ ", and the expected
 // output, in which "…" is any text.
 type session struct {
 	script         string
@@ -43,7 +43,7 @@ type session struct {
 // readSession reads the blocks of one kind.
 func readSession(t *testing.T, kind string) session {
 	t.Helper()
-	page, err := os.ReadFile("../docs/operators.md")
+	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
