@@ -16,9 +16,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/filedriver"
-	"github.com/leasehold-go/leasehold/driver/redisdriver"
 )
 
 func main() {
@@ -28,7 +26,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	store, err := open()
+	store, err := filedriver.Open(filepath.Join(os.TempDir(), "leasehold-first")) // or redisdriver.Open("redis://db1:6379")
 	if err != nil {
 		return err
 	}
@@ -38,30 +36,21 @@ func run(ctx context.Context) error {
 	}
 	defer client.Close()
 
-	lease, err := client.Mutex("orders/42").Lock(ctx) // waits for its turn
-	if err != nil {
-		return err
-	}
+	return leasehold.Do(ctx, client.Mutex("orders/42"), func(ctx context.Context) error { // waits for its turn
+		lease, _ := leasehold.FromContext(ctx)
+		return charge(ctx, lease.Token()) // ctx ends before another client can get the lock
+	}) // ErrLost: charge was not protected to its end
+}
+
+// charge takes two seconds. It would send the token with each write, so that the resource can
+// refuse the late write of an earlier holder.
+func charge(ctx context.Context, _ int64) error {
 	fmt.Println("orders/42 is mine")
-	work(lease.Context(), lease.Token())
-	fmt.Println("done")
-	return lease.Release() // ErrLost: the work was not protected to its end
-}
-
-// open returns the Redis server of $REDIS_URL (redis://localhost:6379), or a
-// directory of this machine.
-func open() (driver.Driver, error) {
-	if url := os.Getenv("REDIS_URL"); url != "" {
-		return redisdriver.Open(url)
-	}
-	return filedriver.Open(filepath.Join(os.TempDir(), "leasehold-first"))
-}
-
-// work takes two seconds, or ends when the lease does. Its writes would carry the token,
-// so that the resource can refuse a late write.
-func work(ctx context.Context, _ int64) {
 	select {
 	case <-time.After(2 * time.Second):
+		fmt.Println("done")
+		return nil
 	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

@@ -4,30 +4,51 @@ package cli_test
 
 import (
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// TestGuide_EverySnippetDoesWhatItShows runs the console blocks of docs/cli.md:
-// lines after "$ " are commands, the other lines are the expected output, and
-// "…" stands for any text.
+// TestGuide_EverySnippetDoesWhatItShows runs the console blocks of the pages for users, except
+// operations.md and http.md, on servers of its own: lines after "$ " are commands, the other lines
+// are the expected output, and "…" stands for any text.
 func TestGuide_EverySnippetDoesWhatItShows(t *testing.T) {
 	live.Test(t)
-	blocks := snippets(t, "../../../../docs/cli.md")["console"]
-	if len(blocks) < 5 {
-		t.Fatalf("%d blocks found", len(blocks))
+	need(t, "curl", "redis-cli", "psql")
+	redis, postgres := redistest.Start(t), postgrestest.Shared(t)
+	database, err := url.Parse(postgres.URL())
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, block := range blocks {
-		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
-			dir := t.TempDir()
-			checkBlock(t, block, dir, "LEASEHOLD_STORE=file://"+dir+"/locks")
-		})
+	host, port, err := redistest.FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := net.JoinHostPort(host, strconv.Itoa(port))
+	ours := strings.NewReplacer("127.0.0.1:6379", redis.Addr(), "redis-cli", "redis-cli -u "+redis.URL(),
+		"postgres@127.0.0.1:5432/app", database.User.String()+"@"+database.Host+database.Path, "127.0.0.1:5432/app", database.Host+database.Path,
+		"leasehold serve", "leasehold serve 2>/dev/null --listen "+service, "127.0.0.1:8080", service)
+	for page, least := range map[string]int{"README": 2, "docs/cli": 10, "docs/redis": 2, "docs/postgres": 2, "docs/dashboard": 1} {
+		blocks := snippets(t, "../../../../"+page+".md")["console"]
+		if len(blocks) < least {
+			t.Errorf("%d blocks in %s", len(blocks), page)
+		}
+		for i, block := range blocks {
+			t.Run(fmt.Sprint(page, " ", i+1), func(t *testing.T) {
+				dir := t.TempDir()
+				checkBlock(t, ours.Replace(block), dir, "LEASEHOLD_STORE=file://"+dir+"/locks")
+			})
+		}
 	}
 }
 
@@ -45,7 +66,7 @@ func snippets(t *testing.T, path string) map[string][]string {
 	return all
 }
 
-// settle waits until a command in the background holds a lock or waits for one.
+// settle waits until a command in the background serves, holds a lock or waits for one.
 const settle = `
 pids="$pids $!"
 jobs=$((${jobs:-0} + 1))
@@ -68,7 +89,11 @@ func checkBlock(t *testing.T, block, dir string, env ...string) {
 		}
 		want = append(want, "")
 		script.WriteString("printf '\\036'\n" + command)
-		if strings.HasSuffix(strings.TrimSpace(command), "&") {
+		switch _, listen, serves := strings.Cut(strings.TrimSuffix(command, " &\n"), "--listen "); {
+		case serves:
+			listen, _, _ = strings.Cut(listen, " ")
+			script.WriteString("pids=\"$pids $!\"\nuntil curl -sfo /dev/null http://" + listen + "/readyz; do sleep 0.05; done\n")
+		case strings.HasSuffix(strings.TrimSpace(command), "&"):
 			script.WriteString(settle)
 		}
 	}

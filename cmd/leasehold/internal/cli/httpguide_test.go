@@ -59,12 +59,12 @@ func withClients(t *testing.T) string {
 	return dir
 }
 
-// TestGuideHTTP_EverySnippetDoesWhatItShows runs the examples of docs/http.md on a
-// new service, without the configurations of proxies.
+// TestGuideHTTP_EverySnippetDoesWhatItShows runs the examples of docs/http.md, and the one in Python
+// of README.md, on a new service, without the configurations of proxies.
 func TestGuideHTTP_EverySnippetDoesWhatItShows(t *testing.T) {
 	live.Test(t)
 	need(t, "curl", "python3", "node")
-	blocks := snippets(t, httpGuide)
+	blocks, readme := snippets(t, httpGuide), snippets(t, "../../../../README.md")
 	if languages := slices.Sorted(maps.Keys(blocks)); !slices.Equal(languages, []string{"apache", "console", "js", "json", "nginx", "python", "sh"}) {
 		t.Fatalf("blocks of %q", languages)
 	}
@@ -77,13 +77,25 @@ func TestGuideHTTP_EverySnippetDoesWhatItShows(t *testing.T) {
 	for i, block := range blocks["console"] {
 		t.Run(fmt.Sprint("console ", i+1), func(t *testing.T) { run(t, block, withClients(t)) })
 	}
-	for _, row := range []struct{ language, program, file, prints string }{
-		{"python", "PYTHONPATH=. python3", "snippet.py", "token is a number: True\nheld: True\n"},
-		{"js", "node", "snippet.mjs", "token is a number: true\nlost: false\n"},
+	packages, err := filepath.Abs("../../../../clients/python/src")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		blocks                []string
+		program, file, prints string
+	}{
+		{blocks["python"], "PYTHONPATH=. python3", "snippet.py", "token is a number: True\nheld: True\n"},
+		{blocks["js"], "node", "snippet.mjs", "token is a number: true\nlost: false\n"},
+		{readme["python"], "PYTHONPATH=" + packages + " python3", "snippet.py", "orders/42 is mine, token …\n"},
 	} {
-		for _, block := range blocks[row.language] {
-			t.Run(row.language, func(t *testing.T) {
+		if len(row.blocks) == 0 {
+			t.Errorf("no block for %s", row.program)
+		}
+		for _, block := range row.blocks {
+			t.Run(row.program, func(t *testing.T) {
 				dir := withClients(t)
+				block = strings.ReplaceAll(block, "http://127.0.0.1:8080", s.url)
 				if err := os.WriteFile(filepath.Join(dir, row.file), []byte(block), 0o600); err != nil {
 					t.Fatal(err)
 				}
