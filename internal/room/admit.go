@@ -183,8 +183,8 @@ func (s *scene) number(p *Party) {
 		}
 	}
 	var numbers []int
-	for n := 0; n < s.Limit && len(numbers) < p.Weight; n++ {
-		if !taken[n] {
+	for n := range s.Limit {
+		if !taken[n] && len(numbers) < p.Weight {
 			numbers = append(numbers, n)
 		}
 	}

@@ -250,6 +250,16 @@ func TestPlaces_AreWithinBounds(t *testing.T) {
 	}
 }
 
+// TestPlaces_OfADamagedRecord: a number that no rule gives is no reason to stop.
+func TestPlaces_OfADamagedRecord(t *testing.T) {
+	s := tell(t)
+	s.acquire("a", driver.Granted, places(3, 1))
+	s.r.inside("a").Places = "1024,99999999999999999999,x,-1,1"
+	if got := s.acquire("b", driver.Granted, places(3, 2)).Places; got != "0,2" {
+		t.Errorf("places %q, want those that are free", got)
+	}
+}
+
 // TestResize_OfALimitOfOne: a limit of 0 cannot be resized, and 1 can.
 func TestResize_OfALimitOfOne(t *testing.T) {
 	for _, c := range []struct {
