@@ -173,7 +173,7 @@ func TestBounds_AreThoseOfTheScripts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"BEHIND, SUSPICION, BATCH, DROPS, PURGE, SWEEPS = 2 ^ 46, 60000, 64,", "AHEAD, SPARE, LEAD = 86400000000,"} {
+	for _, line := range []string{"BEHIND, SUSPICION, BATCH, PURGE, SWEEPS = 2 ^ 46, 60000, 64,", "AHEAD, SPARE, LEAD = 86400000000,"} {
 		if !strings.Contains(string(text), line) {
 			t.Errorf("the scripts have no longer %q", line)
 		}
