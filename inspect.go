@@ -63,10 +63,7 @@ func (c *Client) Inspect(ctx context.Context, key string) (Snapshot, error) {
 
 // read returns the result of inspect, a function of the store.
 func (c *Client) read(ctx context.Context, key string, inspect func(context.Context, string) (Snapshot, error)) (snap Snapshot, err error) {
-	if err = c.usable(); err == nil {
-		snap, err = inspect(ctx, key)
-	}
-	if err != nil {
+	if snap, err = inspect(ctx, key); err != nil {
 		return Snapshot{}, lockError(key, fmt.Errorf("inspect: %w", c.readError(ctx, err)))
 	}
 	return snap, nil

@@ -126,16 +126,15 @@ func (l *Lease) Token() int64 {
 	return l.hold.Token()
 }
 
-// Places returns the numbers of the places of a lease of a [Semaphore], ascending, from 0 to the
-// limit - 1. No other live lease has any of them, and they never change. It is empty for other
+// Places returns the numbers of the places of a [Semaphore] that the lease has, ascending, from 0 to
+// the limit - 1. No other live lease has one of them, and they never change. It is empty for other
 // locks, and with a limit above 1024.
 func (l *Lease) Places() []int { return l.hold.Places().Numbers() }
 
-// Wanted returns a channel that is closed once others wait for the lock, so that long work can
-// step aside: it releases, and asks again behind them. The channel is not closed before that, not
-// even when the lease ends. From the first call of Wanted on, until it is closed, the lease is
-// renewed once a second, which also is how late the channel may be. It is never closed for a lease
-// without renewal, nor on a store without a queue, such as a quorum.
+// Wanted returns a channel that closes once others wait for the lock, so that long work can step
+// aside: it releases, and asks again behind them. The end of the lease does not close it. From the
+// first call on, until it closes, the lease is renewed once a second, which is how late it may
+// close. It never does without renewal, or on a store without a queue, such as a quorum.
 func (l *Lease) Wanted() <-chan struct{} { return l.hold.Wanted() }
 
 // State returns the state of the lease. It compares the clock.
