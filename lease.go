@@ -131,8 +131,8 @@ func (l *Lease) Token() int64 {
 // locks, and with a limit above 1024.
 func (l *Lease) Places() []int { return l.hold.Places().Numbers() }
 
-// Wanted returns a channel that closes once others wait for the lock, so that long work can step
-// aside: it releases, and asks again behind them. The end of the lease does not close it. From the
+// Wanted returns a channel that closes once a waiter is queued, so that long work can step
+// aside: it releases, and asks again behind the waiter. The end of the lease does not close it. From the
 // first call on, until it closes, the lease is renewed once a second, which is how late it may
 // close. It never does without renewal, or on a store without a queue, such as a quorum.
 func (l *Lease) Wanted() <-chan struct{} { return l.hold.Wanted() }

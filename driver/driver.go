@@ -93,7 +93,7 @@ func PlacesOf(numbers []int) Places {
 	return Places(b)
 }
 
-// Numbers returns the numbers, nil if there are none. It skips what is not a number.
+// Numbers returns the numbers, and skips other text.
 func (p Places) Numbers() []int {
 	var numbers []int
 	for word := range strings.SplitSeq(string(p), ",") {

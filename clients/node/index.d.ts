@@ -70,7 +70,7 @@ export interface Lease {
 	readonly token: number;
 	/** The numbers of the places of limit, from 0 on, which nobody else has. */
 	readonly places: number[];
-	/** Whether others waited for the lock at the last renewal, every third of ttl. */
+	/** Whether a waiter was queued at the last renewal, every third of ttl. */
 	readonly wanted: boolean;
 	/** Aborts when the lease is over without having been released; its reason is a Lost. */
 	readonly signal: AbortSignal;

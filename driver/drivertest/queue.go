@@ -71,8 +71,8 @@ var queueRows = []row{
 			q.acquire("late", driver.Queued, waits(long))
 			p.acquire("a", driver.Granted, waits(long))
 		}},
-	{"queue/a holder learns that others wait", Queue,
-		"a holder with much time steps aside for others, and goes on while there are none",
+	{"queue/a holder learns of waiters", Queue,
+		"a holder with much time steps aside for a waiter, and goes on without one",
 		func(l *lab, p, q *process) {
 			wanted := func(want bool) {
 				l.Helper()

@@ -256,7 +256,7 @@ func TestPlaces_OfADamagedRecord(t *testing.T) {
 	s.acquire("a", driver.Granted, places(3, 1))
 	s.r.inside("a").Places = "1024,99999999999999999999,x,-1,1"
 	if got := s.acquire("b", driver.Granted, places(3, 2)).Places; got != "0,2" {
-		t.Errorf("places %q, want those that are free", got)
+		t.Errorf("places %q, want the free ones", got)
 	}
 }
 

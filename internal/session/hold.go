@@ -71,7 +71,7 @@ type rareState struct {
 	flying   []extension   // the extensions that the renewal under way answers
 	taken    clock.Instant // until when an unanswered renewal may keep the lease in the store
 	places   driver.Places
-	wanted   chan struct{} // closed once others wait; nil if no caller has asked
+	wanted   chan struct{} // closed once a waiter is queued; nil if no caller has asked
 	told     bool          // wanted is closed
 }
 
@@ -178,8 +178,8 @@ func (h *Hold) Places() driver.Places {
 // wantedEvery is how often a lease is renewed, at least, for a caller of Wanted.
 const wantedEvery = time.Second
 
-// Wanted returns a channel that is closed once a renewal shows that others wait. From the first
-// call on the lease is renewed once a second, until they do.
+// Wanted returns a channel that is closed once a renewal shows a waiter. From the first call on
+// the lease is renewed once a second, until there is one.
 func (h *Hold) Wanted() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -56,7 +56,7 @@ type Lease struct {
 	Holds int   `json:"holds,omitempty"`
 	// Places are the numbers of the places of a semaphore.
 	Places []int `json:"places,omitempty"`
-	// Wanted is true for a lease if others wait for the lock.
+	// Wanted is true for a lease if a waiter is queued.
 	Wanted bool `json:"wanted,omitempty"`
 
 	TTL Millis `json:"ttlMs,omitempty"`

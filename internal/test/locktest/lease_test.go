@@ -74,14 +74,14 @@ var leaseRows = []row{
 		l.release(next)
 		l.wantFree(0)
 	}},
-	{"HolderLearnsThatOthersWait", func(l *lab) {
+	{"HolderLearnsOfAWaiter", func(l *lab) {
 		a, _ := l.client()
 		b, _ := l.client(leasehold.WithLocalHandover(3))
 		quiet := func(wanted <-chan struct{}, d time.Duration) {
 			l.Helper()
 			select {
 			case <-wanted:
-				l.Error("nobody waits, and the holder was told so")
+				l.Error("the channel has closed without a waiter")
 			case <-time.After(d):
 			}
 		}
@@ -98,10 +98,10 @@ var leaseRows = []row{
 			select {
 			case <-wanted:
 			case <-time.After(2 * time.Second):
-				l.Error("others wait, and the holder was not told")
+				l.Error("the channel has not closed, and there is a waiter")
 			}
 			if again := lease.Wanted(); again != wanted || lease.State() != leasehold.Held {
-				l.Error("told once, and asked again: another channel, or a lease that has ended")
+				l.Error("a second call returns another channel, or the lease has ended")
 			}
 			l.release(lease)
 			next := l.entered(got, slack)

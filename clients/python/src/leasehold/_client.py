@@ -362,7 +362,7 @@ class Lease:
         self.token = 0
         #: The numbers of the places of limit, from 0 on, which nobody else has.
         self.places: list[int] = []
-        #: Whether others waited for the lock at the last renewal, every third of ttl.
+        #: Whether a waiter was queued at the last renewal, every third of ttl.
         self.wanted = False
         self._client = client
         self._ttl = ttl

@@ -200,7 +200,7 @@ class Lease:
 
     @property
     def wanted(self) -> bool:
-        """Whether others waited for the lock at the last renewal, every third of ttl."""
+        """Whether a waiter was queued at the last renewal, every third of ttl."""
         return self._inner.wanted
 
     def held(self) -> bool:

@@ -101,13 +101,13 @@ func (f *breakFlags) holder(cmd *cobra.Command, s driver.Snapshot) (string, erro
 		return "", fmt.Errorf("lock %q: %w: nobody holds it", s.Key, leasehold.ErrNotHeld)
 	case !f.force:
 		show(cmd.OutOrStdout(), s)
-		return "", usage("nothing was broken: name the id of a lease, or give --force-holder")
+		return "", usage("no lease was broken: name the id of a lease, or give --force-holder")
 	case n > 1:
 		show(cmd.OutOrStdout(), s)
-		return "", usage("nothing was broken: lock %q has %d holders; name the id of one", s.Key, n)
+		return "", usage("no lease was broken: lock %q has %d holders; name the id of one", s.Key, n)
 	}
 	if s.Holders[0].Foreign {
-		return "", usage("nothing was broken: lock %q is a plain key of another library or program, which no break ends; end that program, or delete the key with the tools of its store", s.Key)
+		return "", usage("no lease was broken: lock %q is a plain key of another library or program, which no break ends; end that program, or delete the key with the tools of its store", s.Key)
 	}
 	return s.Holders[0].ID, nil
 }

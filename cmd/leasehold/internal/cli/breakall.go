@@ -124,12 +124,12 @@ func (f *breakFlags) preview(cmd *cobra.Command, found []driver.Snapshot) error 
 func (f *breakFlags) ask(cmd *cobra.Command, n int) error {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if f.json || !ok || !term.IsTerminal(int(in.Fd())) {
-		return usage("nothing was broken: --yes breaks %s", leases(n))
+		return usage("no lease was broken: --yes breaks %s", leases(n))
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "Break %s? [y/N] ", leases(n))
 	answer, _ := bufio.NewReader(in).ReadString('\n')
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
-		return usage("nothing was broken")
+		return usage("no lease was broken")
 	}
 	return nil
 }

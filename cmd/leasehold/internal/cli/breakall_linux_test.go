@@ -19,8 +19,8 @@ func TestBreak_AsksOnATerminal(t *testing.T) {
 		answer, says string
 		code         int
 	}{
-		{"", "nothing was broken", 64},
-		{"no", "nothing was broken", 64},
+		{"", "no lease was broken", 64},
+		{"no", "no lease was broken", 64},
 		{"y", "2 leases: 1 broken, 1 had ended, 0 failed", 0},
 	} {
 		master, slave := openTerminal(t)

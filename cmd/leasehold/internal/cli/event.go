@@ -117,7 +117,7 @@ func (r *reporter) confirmed(l *leasehold.Lease) {
 
 func (r *reporter) wanted(l *leasehold.Lease, sig signalName) {
 	r.say(r.lines.later, levelVerbose, event{Event: "wanted", Key: l.Key(), Lease: l.ID()},
-		"lock %q: others wait; the command gets %s", l.Key(), sig.String())
+		"lock %q: a waiter is queued; the command gets %s", l.Key(), sig.String())
 }
 
 func (r *reporter) overdue(l *leasehold.Lease, limit, grace time.Duration) {

@@ -24,7 +24,7 @@ type monitor struct {
 	deadline    time.Time         // the guard's; zero if the command may outlive the lease
 	unconfirmed bool              // the message "unconfirmed" was printed
 	ended       error             // why the lease ended under the command
-	wanted      []<-chan struct{} // one is closed once others wait; nil unless the command is to be told
+	wanted      []<-chan struct{} // one closes once a waiter is queued; nil if the command gets no signal
 	overdue     atomic.Bool       // --at-most was exceeded
 }
 
@@ -85,8 +85,8 @@ func (m *monitor) follow(p *proc.Process) {
 	})
 }
 
-// look pushes the guard's deadline forward if the lease was renewed, and tells the command once
-// others wait.
+// look pushes the guard's deadline forward if the lease was renewed, and signals a waiter to
+// the command.
 func (m *monitor) look(p *proc.Process) {
 	if m.leases.cause() != nil {
 		return // the deadline of a lost lease does not change

@@ -68,7 +68,7 @@ func (f *runFlags) registerCommand(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.command, "command", "c", "", "run `STRING` with sh -c; may also follow NAME, as with flock")
 	flags.BoolVar(&f.passStore, "pass-store", false, "pass the URL of the store to the command even if it has a password")
-	flags.Var(&f.onWanted, "on-wanted", "send the `SIGNAL`, such as USR1, to the command once others wait for the lock, so that it can end early")
+	flags.Var(&f.onWanted, "on-wanted", "send the `SIGNAL`, such as USR1, to the command once a waiter is queued for the lock, so that it can end early")
 	flags.Var(&f.grace, "grace", "time between TERM and KILL (default 10s, at most a third of --ttl)")
 	f.auditLog.register(cmd)
 }

@@ -41,7 +41,7 @@ func (e *signalError) Error() string {
 
 func (e *signalError) Is(target error) bool { return target == context.Canceled }
 
-// signalName is a flag with the name of a signal that a command can get. 0 is none.
+// signalName is a flag with the name of a signal for a command; 0 if it is not set.
 type signalName syscall.Signal
 
 func (s *signalName) String() string {

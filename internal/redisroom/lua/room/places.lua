@@ -1,11 +1,11 @@
 -- room/places.lua: the numbers of the places of a semaphore.
 --
--- KEYS, ARGV  none: the functions read only their arguments
+-- KEYS, ARGV  unused: the functions read only their arguments
 -- Included by  acquire/2_common.lua, release/2_common.lua and room/2_record.lua
 --
--- A room's scalars say which places are taken: "1" for a taken place, "0" for a free one, in
+-- A room's scalars list the taken places: "1" for a taken place, "0" for a free one, in
 -- order from place 0, up to the last that is taken. A holder's places are numbers between
--- commas, "-" if it has none. number and vacate return the taken places after an entry, with
+-- commas, "-" without numbers. number and vacate return the taken places after an entry, with
 -- the places of the new holder, and after an end.
 local function number(taken, limit, weight)
   if limit == 0 or limit > 1024 then return taken, '-' end
