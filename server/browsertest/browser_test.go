@@ -304,14 +304,11 @@ func (v *service) take(req driver.Request) driver.Reply {
 }
 
 // ask sends a request to the service.
-func (v *service) ask(method, path, body string, header ...string) (int, string) {
+func (v *service) ask(method, path, body string) (int, string) {
 	v.t.Helper()
 	req, err := http.NewRequestWithContext(v.t.Context(), method, v.url+path, strings.NewReader(body))
 	if err != nil {
 		v.t.Fatal(err)
-	}
-	for i := 0; i+1 < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {

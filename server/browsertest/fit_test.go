@@ -11,12 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/chromedp"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
@@ -173,24 +171,4 @@ func (p *tab) judge(where string) {
 	if found < 3 {
 		p.t.Errorf("%q: only %d elements in the tree, which is too few for the page", where, found)
 	}
-}
-
-func TestPage_AQueueCanBeReadOnAPhone(t *testing.T) {
-	v := start(t, memdriver.New())
-	labels := map[string]string{"leasehold.command": "backup", "leasehold.host": "db3", "leasehold.pid": "1290"} // as of the command
-	v.take(driver.Request{Key: "k", ID: "QNABKNCELH4RUMLKTBO3V5ZLSR", Owner: "db1", Labels: labels})
-	v.take(driver.Request{Key: "k", ID: "DP7GY4JN42JI4YQQ3NYNQFILTY", Owner: "db3", Labels: labels, TicketTTL: time.Hour})
-	p := open(t, v.url, 360, 900)
-	js[any](p, `location.hash = "#/lock/k", null`)
-	p.until("the queue", `document.querySelector("#queue tbody tr")`)
-	for what, lines := range map[string]int64{"#queue tbody tr": 4, "#queue tbody th": 4, ".labels dt": 1} {
-		high := js[int64](p, fmt.Sprintf(`(() => { const e = document.querySelector(%q); return Math.floor(e.getBoundingClientRect().height / parseFloat(getComputedStyle(e).lineHeight)); })()`, what))
-		if high > lines {
-			t.Errorf("%s is %d lines high", what, high)
-		}
-	}
-	if wide := js[int64](p, `document.documentElement.scrollWidth`); wide > 360 {
-		t.Errorf("the page is %d pixels wide", wide)
-	}
-	p.clean()
 }

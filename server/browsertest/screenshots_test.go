@@ -17,32 +17,57 @@ import (
 
 var screenshots = flag.String("screenshots", "", "the directory into which make screenshots writes")
 
-// TestScreenshots makes the pictures of the documents.
+// TestScreenshots makes the pictures of the documents, and with MORE of every part of the page.
 func TestScreenshots(t *testing.T) {
 	skip.Unless(t, *screenshots != "", "a directory, which make screenshots names")
+	shoot := func(v *service, name, hash string, width, height int64, actions ...chromedp.Action) *tab {
+		if hash == "" {
+			v.take(driver.Request{Key: "orders/1450", ID: name, Owner: "worker-5:306", TTL: 30 * time.Second})
+		}
+		p := open(t, v.url+hash, width, height, actions...)
+		p.until(hash, views[hash])
+		time.Sleep(2500 * time.Millisecond) // the marks of changes have faded
+		if hash == "" {
+			p.until("a lease that is about to run out", row("orders/1450")+".dataset.level === 'bad'")
+		}
+		p.picture(name)
+		p.clean()
+		return p
+	}
 	v := start(t, memdriver.New())
 	day(v)
-	shoot := func(name, hash string, width, height int64, ready string, actions ...chromedp.Action) {
-		p := open(t, v.url+hash, width, height, actions...)
-		p.until(ready, ready)
-		time.Sleep(2500 * time.Millisecond) // the marks of changes have faded
-		var png []byte
-		p.do(chromedp.CaptureScreenshot(&png))
-		if err := os.WriteFile(filepath.Join(*screenshots, name), png, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		p.clean()
+	shoot(v, "page-locks", "", 1280, 720)
+	shoot(v, "page-lock", "#/lock/orders%2F42", 1280, 760)
+	if os.Getenv("MORE") == "" {
+		return
 	}
-	all := "document.querySelectorAll('#locks tbody tr .time').length > 10 && " + row("orders/42") + "?.innerText.includes('worker-7')"
-	shoot("page-locks.png", "", 1360, 860, all)
-	shoot("page-lock.png", "#/lock/orders%2F42", 1360, 1000, "document.querySelector('#queue')")
-	if os.Getenv("MORE") != "" {
-		shoot("dark.png", "", 1360, 860, all, dark())
-		shoot("narrow.png", "", 360, 900, all, dark())
-		shoot("narrow-lock.png", "#/lock/orders%2F42", 360, 1400, "document.querySelector('#queue')")
-		shoot("health.png", "#/health", 1360, 1300, "document.querySelectorAll('.tiles div').length > 4")
-		shoot("health-dark.png", "#/health", 720, 1300, "document.querySelectorAll('.tiles div').length > 4", dark())
-		shoot("wide.png", "", 2560, 1200, all)
+	for _, width := range []int64{360, 768, 1280, 2560} {
+		for mode, actions := range map[string][]chromedp.Action{"light": nil, "dark": {dark()}} {
+			name := func(of string) string { return fmt.Sprintf("%s-%d-%s", of, width, mode) }
+			store := &silent{unsafe: unsafe{memdriver.New()}}
+			v := start(t, store)
+			p := open(t, v.url, width, 700, actions...)
+			p.says("Take it")
+			p.picture(name("empty"))
+			day(v)
+			for part, hash := range map[string]string{"locks": "", "lock": "#/lock/orders%2F42", "health": "#/health"} {
+				p := shoot(v, name(part), hash, width, 1000, actions...)
+				store.away.Store(true)
+				p.until("stale", "document.body.className === 'stale'")
+				p.picture(name("away-" + part))
+				store.away.Store(false)
+			}
+		}
+	}
+}
+
+// picture writes what the tab shows.
+func (p *tab) picture(name string) {
+	p.t.Helper()
+	var png []byte
+	p.do(chromedp.CaptureScreenshot(&png))
+	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644); err != nil {
+		p.t.Fatal(err)
 	}
 }
 
@@ -51,7 +76,7 @@ func TestScreenshots(t *testing.T) {
 func day(v *service) {
 	now := time.Now()
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	v.take(driver.Request{Key: "orders/42", ID: "F7Q2MZ5KXN4T", Owner: "worker-7:4711", TTL: 4 * time.Minute, Since: ago(12*time.Minute + 40*time.Second), Labels: map[string]string{"job": "charge", "host": "rack-3"}})
+	v.take(driver.Request{Key: "orders/42", ID: "F7Q2MZ5KXN4T", Owner: "worker-7:4711", TTL: 4 * time.Minute, Since: ago(12*time.Minute + 40*time.Second), Labels: map[string]string{"job": "charge", "rack": "3"}})
 	for i, owner := range []string{"worker-2:902", "worker-9:118", "billing-1:77"} {
 		v.take(driver.Request{Key: "orders/42", ID: fmt.Sprintf("WAIT%d", i), Owner: owner, TicketTTL: time.Hour, Since: ago(time.Duration(700-180*i) * time.Second)})
 	}
@@ -68,12 +93,21 @@ func day(v *service) {
 	v.take(driver.Request{Key: "accounts/bob", ID: "BOB1", Owner: "transfer-2:32", Since: ago(39 * time.Second)})
 	v.take(driver.Request{Key: "accounts/ada", ID: "ADA2", Owner: "transfer-2:32", Since: ago(38 * time.Second), TicketTTL: time.Hour})
 	v.take(driver.Request{Key: "accounts/bob", ID: "BOB2", Owner: "transfer-1:31", Since: ago(37 * time.Second), TicketTTL: time.Hour})
-	v.take(driver.Request{Key: "nightly-backup", ID: "BACKUP", Owner: "db3:1290", Since: ago(94 * time.Minute)})
-	v.take(driver.Request{Key: "scheduler", ID: "LEADER", Owner: "sched-a:1", TTL: 15 * time.Minute, Since: ago(6*time.Hour + 12*time.Minute)})
+	v.take(driver.Request{Key: "nightly-backup", ID: "BACKUP", Owner: "db3:1290/QNABKNCE", Since: ago(94 * time.Minute), Labels: run("db3", "1290", "backup.sh")})
+	v.take(driver.Request{Key: "scheduler", ID: "LEADER", Owner: "sched-a:1/DP7GY4JN", Labels: run("sched-a", "1", "scheduler"), TTL: 15 * time.Minute, Since: ago(6*time.Hour + 12*time.Minute)})
+	v.take(driver.Request{Key: "reports/daily", ID: "REPORT", Owner: "cron-2:5120", LockDelay: time.Hour})
+	if _, err := v.store.(driver.Breaker).Break(v.t.Context(), "reports/daily", "REPORT", "host is gone"); err != nil {
+		v.t.Fatal(err)
+	}
 	for i := range 14 {
 		v.take(driver.Request{Key: fmt.Sprintf("orders/%d", 1001+17*i), ID: fmt.Sprint("ORDER", i), Owner: fmt.Sprintf("worker-%d:%d", 1+i%6, 300+i), TTL: 10 * time.Minute, Since: ago(time.Duration(i*310) * time.Millisecond)})
 	}
 	for i := range 40 {
 		v.take(driver.Request{Key: fmt.Sprintf("tenants/%s/invoices", []string{"acme", "globex", "initech", "umbrella"}[i%4]+fmt.Sprint(i)), ID: fmt.Sprint("TENANT", i), Owner: fmt.Sprintf("billing-%d:77", i%3), Since: ago(time.Duration(i) * time.Second)})
 	}
+}
+
+// run returns the labels of leasehold run.
+func run(host, pid, command string) map[string]string {
+	return map[string]string{"leasehold.host": host, "leasehold.pid": pid, "leasehold.command": command}
 }

@@ -49,26 +49,25 @@ func (l littered) Inspect(ctx context.Context, key string) (driver.Snapshot, err
 	return l.Driver.Inspect(ctx, key)
 }
 
-func TestPage_ARecordThatCannotBeReadIsARowAndTheStoreIsFine(t *testing.T) {
+func TestPage_TheWorstLockIsFirstThenTheLongestWait(t *testing.T) {
 	v := start(t, littered{memdriver.New()})
-	v.take(driver.Request{Key: "bad", ID: "a"})
-	v.take(driver.Request{Key: "good", ID: "a", Owner: "worker-7:1"})
-	p := open(t, v.url, 1280, 800)
-	p.rowSays("bad", "it is a list")
-	p.rowSays("good", "worker-7")
-	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
-	p.clean()
-}
-
-func TestPage_ALockIsFollowedWhateverItsName(t *testing.T) {
-	v := start(t, memdriver.New())
-	for _, name := range []string{"..", "a/../b", "a%2Fb"} {
-		v.take(driver.Request{Key: name, ID: "a", Owner: "worker-7:1"})
-		p := open(t, v.url, 1280, 800)
-		p.click(row(name) + "?.querySelector('a')")
-		p.until("a button to break", `document.querySelector(".holders button")`)
-		p.clean()
+	ago := func(minutes int) time.Time { return time.Now().Add(-time.Duration(minutes) * time.Minute) }
+	for i, key := range []string{"short wait", "long wait", "short hold", "long hold", "bad", "closed"} {
+		v.take(driver.Request{Key: key, ID: "a", Owner: "worker-7:1", Since: ago(5 * i), LockDelay: time.Hour})
 	}
+	v.take(driver.Request{Key: "short wait", ID: "b", Since: ago(1), TicketTTL: time.Hour})
+	v.take(driver.Request{Key: "long wait", ID: "b", Since: ago(2), TicketTTL: time.Hour})
+	if _, err := v.store.(driver.Breaker).Break(t.Context(), "closed", "a", "a test"); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, v.url, 1280, 800)
+	p.until("the order", `[...document.querySelectorAll("#locks tbody tr")].map((r) => r.dataset.key).join() === "bad,closed,long wait,short wait,long hold,short hold"`)
+	p.rowSays("bad", "it is a list")
+	p.rowSays("closed", "closed for another 59 min")
+	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
+	js[any](p, `location.hash = "#/lock/closed", null`)
+	p.says("Closed for another 59 min")
+	p.clean()
 }
 
 func TestPage_ALeaseThatIsNotToldOfIsNotOver(t *testing.T) {
@@ -79,17 +78,10 @@ func TestPage_ALeaseThatIsNotToldOfIsNotOver(t *testing.T) {
 		v.take(driver.Request{Key: "gpu", ID: id, Mode: driver.Shared, Limit: 300, TTL: 4 * time.Second, Since: time.Now()})
 		refs[i] = driver.Ref{Key: "gpu", ID: id, TTL: 4 * time.Second}
 	}
-	stop := make(chan struct{})
-	ended := make(chan struct{})
 	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(500 * time.Millisecond):
-				v.store.Renew(context.Background(), refs, func(int, driver.Reply, error) {})
-			}
+		for t.Context().Err() == nil {
+			v.store.Renew(context.Background(), refs, func(int, driver.Reply, error) {})
+			time.Sleep(500 * time.Millisecond)
 		}
 	}()
 	p := open(t, v.url+"#/lock/gpu", 1280, 800)
@@ -97,7 +89,5 @@ func TestPage_ALeaseThatIsNotToldOfIsNotOver(t *testing.T) {
 	if n := js[int](p, `[...document.querySelectorAll(".holder .left")].filter((x) => x.innerText === "over").length`); n > 0 {
 		t.Errorf("%d leases are over", n)
 	}
-	close(stop)
-	<-ended
 	p.clean()
 }

@@ -37,7 +37,7 @@ function show(again) {
 		if (is) link.setAttribute("aria-current", "page");
 		else link.removeAttribute("aria-current");
 	}
-	leave = parts[of](main, { name: decode(rest.join("/")), query: new URLSearchParams(query), known });
+	leave = parts[of](main, { name: decode(rest.join("/")), query: new URLSearchParams(query), known, store: () => store });
 	if (moved) {
 		main.focus({ preventScroll: true });
 		scrollTo(0, 0);
@@ -46,10 +46,12 @@ function show(again) {
 
 // warn shows what makes the store unsafe above every part, to those who may read all locks.
 let calm = () => {};
+let store = ""; // its URL without secrets, for those who may read all locks
 function warn() {
 	calm();
 	unsafe.hidden = true;
 	calm = poll(() => "v1/overview/health", 60000, (now) => {
+		store = now.store;
 		const all = now.findings.filter((f) => f.severity === "unsafe");
 		unsafe.hidden = all.length === 0;
 		unsafe.replaceChildren(...all.map((f) => h("li", { class: "notice bad" }, h("strong", {}, "The store is unsafe for locks"), ": ", sentence(f), ".")));
@@ -65,22 +67,23 @@ function decode(text) {
 }
 
 let heard = 0;
+const then = () => (heard ? `: shown as of ${clock(heard)}` : "");
 const states = {
 	live: () => "Live",
-	silent: () => "The store does not answer",
+	silent: () => "The store does not answer" + then(),
 	busy: () => "The service is busy",
 	connecting: () => "Connecting",
-	lost: () => "Connection lost" + (heard ? ` at ${clock(heard)}: what you see is as it was then` : ""),
+	lost: () => "Connection lost" + then(),
 	paused: () => "Paused while nobody looks",
 	refused: () => "Not signed in",
 };
 
 onState((state) => {
-	if (["live", "silent", "busy"].includes(state)) heard = Date.now();
+	if (["live", "busy"].includes(state)) heard = Date.now();
 	if (live.dataset.state === state) return;
 	live.dataset.state = state;
 	live.replaceChildren(states[state]());
-	document.body.classList.toggle("stale", state === "lost");
+	document.body.classList.toggle("stale", ["lost", "silent"].includes(state));
 });
 
 // known shows who looks, as the service says.

@@ -31,11 +31,19 @@ const clockForm = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2
 // clock writes a moment of today.
 export const clock = (time) => clockForm.format(new Date(time));
 
-// owner takes the name of an owner apart: the library calls a process "host:pid".
-export function owner(text) {
-	const m = /^([A-Za-z0-9._-]+):(\d{1,9})$/.exec(text || "");
-	return m ? { text, host: m[1], process: m[2] } : { text: text || "" };
+// process takes a holder or waiter apart. The library names an owner "host:pid", and the command
+// "host:pid/random" or "name/random", with labels for host, process and command.
+export function process(x) {
+	const labels = x.labels || {};
+	const text = (x.owner || "").replace(labels["leasehold.pid"] ? /\/[A-Z2-7]{8}$/ : /$^/, "");
+	const m = /^([A-Za-z0-9._-]+):(\d{1,9})$/.exec(text);
+	const host = labels["leasehold.host"] || m?.[1];
+	const title = m ? m[1] : text || (x.foreign ? "another program" : "somebody");
+	return { title, text: text || title, host: host === title ? "" : host, pid: labels["leasehold.pid"] || m?.[2], command: labels["leasehold.command"] };
 }
+
+// numbered writes the places of a semaphore that a holder has: place 3, places 0, 3.
+export const numbered = (x) => (x.places?.length ? `${x.places.length === 1 ? "place" : "places"} ${x.places.join(", ")}` : "");
 
 // quote writes a word for a POSIX shell.
 export const quote = (word) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'");

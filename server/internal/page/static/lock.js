@@ -1,18 +1,19 @@
 // One lock: who holds it, who waits, what happens, and how to break it.
 
 import { h, name, setText } from "./dom.js";
-import { clock, count, owner, plural, quote, span } from "./format.js";
+import { clock, count, plural, process, quote, span } from "./format.js";
 import { listen, poll, send, storeAnswers } from "./live.js";
-import { leaseBar, every, kind, lives } from "./parts.js";
+import { commands, every, here, kind, leaseBar, lives, stale, tag, who } from "./parts.js";
 
 const maxWaiters = 200; // that are shown
 const maxEvents = 200; // that are kept
+const shown = ["leasehold.host", "leasehold.pid", "leasehold.command"]; // labels that are in a heading
 
 // byId finds leases by their id.
 const byId = (all) => new Map(all.map((x) => [x.leaseId, x]));
 
 // lock shows one lock in an element. It returns what ends it.
-export function lock(into, { name: key, known }) {
+export function lock(into, { name: key, known, store }) {
 	let one = null; // as the last event told
 	let at = 0; // and when
 	let mayBreak = false;
@@ -20,19 +21,21 @@ export function lock(into, { name: key, known }) {
 	const life = lives();
 	const events = []; // what has happened, the latest first
 	const reasons = new Map(); // of leases that were broken
-	const title = h("h1", {}, name(key));
+	const tags = h("span", { class: "tags" });
 	const what = h("p", { class: "summary", id: "state" });
 	const news = h("p", { class: "notice", hidden: true, role: "status", id: "news" });
 	const holders = h("div", { class: "holders" });
 	const queue = h("div", {});
 	const history = h("div", {});
+	const direct = h("p", { class: "hint" });
 	into.append(
-		h("p", { class: "up" }, h("a", { href: "#/" }, "All locks")),
-		title, what, news,
-		h("section", { "aria-labelledby": "h-holders" }, h("h2", { id: "h-holders" }, "Held by"), holders),
-		h("section", { "aria-labelledby": "h-queue" }, h("h2", { id: "h-queue" }, "Queue"), queue),
-		h("section", { "aria-labelledby": "h-history" }, h("h2", { id: "h-history" }, "History"), history),
-		h("section", { "aria-labelledby": "h-same" }, h("h2", { id: "h-same" }, "The same from elsewhere"), commands(key)),
+		h("p", { class: "up" }, h("a", { href: "#/" }, "← All locks")),
+		h("div", { class: "title" }, h("h1", {}, name(key)), tags), what, news,
+		h("div", { class: "sides" },
+			h("section", { "aria-labelledby": "h-holders" }, h("h2", { id: "h-holders" }, "Held by"), holders),
+			h("section", { "aria-labelledby": "h-queue" }, h("h2", { id: "h-queue" }, "Queue"), queue),
+			h("section", { "aria-labelledby": "h-history" }, h("h2", { id: "h-history" }, "History"), history),
+			h("section", { "aria-labelledby": "h-same" }, h("h2", { id: "h-same" }, "The same from a terminal"), commands(lines(key)), direct)),
 	);
 	document.title = key.slice(0, 60) + " – Leasehold";
 
@@ -59,8 +62,8 @@ export function lock(into, { name: key, known }) {
 			if (mayBreak !== now.mayBreak) {
 				mayBreak = now.mayBreak;
 				drawHolders();
-			}
-			tick();
+				tick();
+			} else if (!stale()) tick();
 		}, failed),
 	];
 
@@ -93,7 +96,7 @@ export function lock(into, { name: key, known }) {
 
 	function note(x, type, text) {
 		events.unshift({ lease: x.leaseId, type, element: h("li", { class: type },
-			h("time", { datetime: new Date().toISOString() }, clock(Date.now())), " ", h("span", {}, name(x.owner || x.leaseId || "somebody", "owner"), " ", text)) });
+			h("time", { datetime: new Date().toISOString() }, clock(Date.now())), " ", h("span", {}, name(x.owner ? process(x).text : x.leaseId || "somebody", "owner"), " ", text)) });
 		events.length = Math.min(events.length, maxEvents);
 	}
 
@@ -111,16 +114,19 @@ export function lock(into, { name: key, known }) {
 	function draw() {
 		ticks = [];
 		const used = one.holders.reduce((n, x) => n + (x.weight || 1), 0);
-		const places = one.limit ? `, ${used} of ${one.limit} places taken` : "";
-		const state = one.state === "held" ? kind(one) + places : one.state === "closed" ? "closed for a while after its last holder" : "free";
-		setText(what, `${one.state === "held" ? "Held: " : ""}${state} · ${one.waiters.length ? plural(one.waiters.length, "waits", "wait") : "nobody waits"} · last token ${one.token || "none"}`);
+		const closed = one.state === "closed" ? h("span", { class: "time" }) : null;
+		ticks.push(() => closed && setText(closed, span((one.closedMs || 0) - past())));
+		tags.replaceChildren(one.limit || one.holders.length || one.waiters.length ? tag(one.limit ? `semaphore ${used} of ${one.limit}` : kind(one)) : "", closed ? tag("closed", "low") : "");
+		what.replaceChildren(closed ? "Closed for another " : one.state === "held" ? "Held" : "Free", closed || "",
+			` · ${one.waiters.length ? plural(one.waiters.length, "waits", "wait") : "nobody waits"} · last token ${one.token || "none"}`);
 		drawHolders();
 		drawQueue();
 		drawHistory();
 		tick();
 	}
 
-	const labels = (all) => Object.keys(all || {}).length ? h("dl", { class: "labels" }, Object.entries(all).map(([k, v]) => h("div", {}, h("dt", {}, name(k, "label")), h("dd", {}, name(v, "label"))))) : "";
+	// labels shows the labels of a holder or waiter, without those that its heading has.
+	const labels = (all) => Object.entries(all || {}).filter(([k]) => !shown.includes(k)).map(([k, v]) => h("li", { class: "tag" }, name(`${k}=${v}`, "label")));
 
 	function time(of, text) {
 		const element = h("span", { class: "time" });
@@ -135,49 +141,44 @@ export function lock(into, { name: key, known }) {
 			return;
 		}
 		holders.replaceChildren(...one.holders.map((x) => {
-			const o = owner(x.owner);
 			const bar = leaseBar();
 			ticks.push(() => {
 				const rest = x.remainingMs - past();
 				bar.set(rest, life(x), x.foreign && x.remainingMs === 0 ? "no end" : x.untold && rest <= 0 && "not known");
 			});
 			return h("article", { class: "holder", "data-lease": x.leaseId },
-				h("h3", {}, name(x.owner || (x.foreign ? "another program" : "somebody"), "owner")),
+				h("div", { class: "head" }, h("h3", {}, who(x)),
+					mayBreak ? h("button", { type: "button", class: "danger", "data-lease": x.leaseId, onclick: () => ask(x) }, "Break…") : null),
 				h("dl", { class: "facts" },
-					o.host ? [fact("Host", name(o.host)), fact("Process", o.process)] : null,
+					fact("Lease ends in", bar.element),
 					fact("Held for", time(x, (p) => (x.since ? span(x.ageMs + p) : "unknown"))),
-					x.since ? fact("Since", `${clock(x.since)}, by the holder's clock`) : null,
-					fact("Lease", bar.element),
-					fact("Token", x.token ? String(x.token) : "none"),
-					fact("Lease id", h("code", {}, name(x.leaseId, "id"))),
-					one.limit ? fact("Places", String(x.weight || 1)) : fact("Mode", x.mode),
+					x.since ? fact("Since, by its clock", clock(x.since)) : null,
+					fact("Token", x.token ? String(x.token) : "none", "id-of"),
+					one.limit ? x.weight > 1 && fact("Places", String(x.weight)) : x.mode === "shared" ? fact("Mode", "reads") : null,
 					x.confirmed ? null : fact("Confirmed", "not yet: it was handed over a moment ago"),
-					x.foreign ? fact("Kind", "a key of another program") : null),
-				labels(x.labels),
-				mayBreak ? h("button", { type: "button", class: "danger", "data-lease": x.leaseId, onclick: () => ask(x) }, "Break…") : null);
+					x.foreign ? fact("Kind", "a key of another program") : fact("Lease id", h("code", {}, name(x.leaseId, "id")), "id-of")),
+				h("ul", { class: "labels" }, labels(x.labels)));
 		}));
 		if (focus) [...holders.querySelectorAll("button")].find((b) => b.dataset.lease === focus)?.focus({ preventScroll: true });
 	}
 
-	const fact = (label, ...content) => h("div", {}, h("dt", {}, label), h("dd", {}, content));
+	const fact = (label, content, of) => h("div", { class: of }, h("dt", {}, label), h("dd", {}, content));
 
 	function drawQueue() {
 		if (!one.waiters.length) {
 			queue.replaceChildren(h("p", { class: "empty" }, "Nobody waits."));
 			return;
 		}
-		queue.replaceChildren(h("div", { class: "scroll" }, h("table", { class: "plain", id: "queue" },
-			h("caption", { class: "unseen" }, "Who waits, in the order in which they will be served"),
-			h("thead", {}, h("tr", {}, ["Place", "Who", "Waits for", "Asks for", "Lease id", "Labels"].map((t) => h("th", { scope: "col" }, t)))),
-			h("tbody", {}, one.waiters.slice(0, maxWaiters).map((w) => h("tr", {},
-				h("td", {}, String(w.position)),
-				h("th", { scope: "row" }, name(w.owner || "somebody", "owner")),
-				h("td", {}, time(w, (p) => (w.since ? span(w.waitedMs + p) : "unknown"))),
-				h("td", {}, w.mode === "shared" ? (one.limit ? plural(w.weight || 1, "place") : "reading") : "the whole lock"),
-				h("td", {}, h("code", {}, name(w.leaseId, "id"))),
-				h("td", { class: "all-labels" }, Object.entries(w.labels || {}).map(([k, v], i) => [i ? ", " : "", name(`${k}=${v}`, "label")]))))))),
+		queue.replaceChildren(h("ol", { class: "queue", id: "queue", role: "list" }, one.waiters.slice(0, maxWaiters).map((w) => h("li", {},
+			h("span", { class: "place" }, String(w.position)),
+			h("div", {}, h("div", { class: "head" }, h("span", {}, who(w)), h("span", { class: "waited" }, h("span", { class: "unseen" }, "waits for "), time(w, (p) => (w.since ? span(w.waitedMs + p) : "unknown")))),
+				h("ul", { class: "labels" },
+					h("li", {}, asks(w), "lease ", h("code", {}, name(w.leaseId, "id"))), labels(w.labels)))))),
 		one.waiters.length > maxWaiters ? h("p", { class: "hint" }, `and ${count(one.waiters.length - maxWaiters)} more`) : "");
 	}
+
+	// asks says what a waiter asks for, where others ask for something else.
+	const asks = (w) => (w.mode !== "shared" ? (kind(one) === "mutex" ? "" : "the whole lock · ") : one.limit ? plural(w.weight || 1, "place") + " · " : "reads · ");
 
 	const since = clock(Date.now());
 	function drawHistory() {
@@ -188,12 +189,13 @@ export function lock(into, { name: key, known }) {
 
 	function tick() {
 		for (const f of ticks) f();
+		setText(direct, store() ? `--store names this service. With the full URL of its store, ${store()}, the commands also work without it.` : "");
 	}
 
 	// ask shows what a break does, before it is done.
 	function ask(x) {
 		const first = one.waiters[0];
-		const who = () => name(x.owner || "its holder", "owner");
+		const holder = () => name(x.owner ? process(x).text : "its holder", "owner");
 		const field = h("input", { id: "reason", required: true, maxlength: "200", autocomplete: "off", "aria-describedby": "reason-hint" });
 		const failed = h("p", { class: "notice bad", hidden: true, role: "alert" });
 		const confirm = h("button", { type: "submit", class: "danger" }, "Break this lease");
@@ -210,7 +212,7 @@ export function lock(into, { name: key, known }) {
 				dialog.close();
 				news.hidden = false;
 				news.className = "notice";
-				news.replaceChildren("Broken: the lease ", h("code", {}, x.leaseId), " of ", who(), ".");
+				news.replaceChildren("Broken: the lease ", h("code", {}, x.leaseId), " of ", holder(), ".");
 			} catch (problem) {
 				failed.hidden = false;
 				setText(failed, problem.status === 404 ? "This lease has ended in the meantime. Nothing was changed." : problem.status === 403 ? "You may not break this lock. Nothing was changed." : "Not broken, as far as is known: " + problem.message + ".");
@@ -219,10 +221,10 @@ export function lock(into, { name: key, known }) {
 		} },
 		h("h2", { id: "break-title" }, "Break ", name(key), "?"),
 		h("ul", { class: "consequences" },
-			h("li", {}, h("strong", {}, who(), " loses it"), ": the lease ", h("code", {}, name(x.leaseId, "id")), " with token ", String(x.token || "none"), ", and no other. If it has ended by then, nothing happens."),
-			h("li", {}, first ? [h("strong", {}, name(first.owner || "the first of the queue", "owner"), " gets it next"), ", unless others still hold it, as soon as the lock delay is over that ", who(), " may have asked for."] : [h("strong", {}, "Nobody waits"), ": the next one that asks gets it."]),
+			h("li", {}, h("strong", {}, holder(), " loses it"), ": the lease ", h("code", {}, name(x.leaseId, "id")), " with token ", String(x.token || "none"), ", and no other. If it has ended by then, nothing happens."),
+			h("li", {}, first ? [h("strong", {}, name(first.owner ? process(first).text : "the first of the queue", "owner"), " gets it next"), ", unless others still hold it, as soon as the lock delay is over that ", holder(), " may have asked for."] : [h("strong", {}, "Nobody waits"), ": the next one that asks gets it."]),
 			others > 0 ? h("li", {}, plural(others, "other lease"), others === 1 ? " of this lock stays." : " of this lock stay.") : "",
-			h("li", {}, h("strong", {}, who(), " learns of it"), x.foreign ? " never: it is not a lease of Leasehold." : [" at once if the store can reach it, else at its next renewal, and at the latest when its lease would have ended, in ", time(x, (p) => span(x.remainingMs - p)), "."]),
+			h("li", {}, h("strong", {}, holder(), " learns of it"), x.foreign ? " never: it is not a lease of Leasehold." : [" at once if the store can reach it, else at its next renewal, and at the latest when its lease would have ended, in ", time(x, (p) => span(x.remainingMs - p)), "."]),
 			h("li", {}, h("strong", {}, "What it is writing goes on until then."), " Only a resource that checks tokens refuses it: one that has seen a token greater than ", String(x.token || 0), "."),
 			h("li", {}, "The service logs who broke it, and why.")),
 		h("label", { for: "reason" }, "Reason"), field,
@@ -246,17 +248,17 @@ export function lock(into, { name: key, known }) {
 	return end;
 }
 
-// commands are the lines that do the same from a terminal.
-function commands(key) {
+// lines are the commands that do the same from a terminal.
+function lines(key) {
 	const at = (path) => quote(new URL(path, document.baseURI.replace(/#.*/, "")).href);
+	const of = (command) => `leasehold ${command} --store ${here()}`;
 	const dash = key.startsWith("-") ? "-- " : "";
-	const lines = [
-		["Look", `leasehold inspect ${dash}${quote(key)}`],
-		["Watch", `leasehold watch ${dash}${quote(key)}`],
-		["Wait until it is free", `leasehold wait ${dash}${quote(key)}`],
-		["Break", `leasehold break --reason 'why' ${dash}${quote(key)} LEASE-ID`],
+	return [
+		["Look", `${of("inspect")} ${dash}${quote(key)}`],
+		["Watch", `${of("watch")} ${dash}${quote(key)}`],
+		["Wait until it is free", `${of("wait")} ${dash}${quote(key)}`],
+		["Break", `${of("break")} --reason 'why' ${dash}${quote(key)} LEASE-ID`],
 		["Look, over HTTP", `curl ${at(`v1/locks:inspect?name=${encodeURIComponent(key)}`)}`],
 		["Break, over HTTP", `curl -d ${quote(JSON.stringify({ key, leaseId: "LEASE-ID", reason: "why" }))} ${at("v1/locks:break")}`],
 	];
-	return h("dl", { class: "commands" }, lines.map(([label, text]) => h("div", {}, h("dt", {}, label), h("dd", {}, h("code", { tabindex: "0" }, text)))));
 }

@@ -1,12 +1,12 @@
 // The table of locks.
 
 import { h, name, setText } from "./dom.js";
-import { count, plural, span, owner } from "./format.js";
+import { count, plural, span } from "./format.js";
 import { poll, storeAnswers } from "./live.js";
-import { leaseBar, every, kind, lives } from "./parts.js";
+import { commands, every, here, kind, leaseBar, lives, stale, tag, who } from "./parts.js";
 
-const columns = ["Lock", "Held by", "Held for", "Lease", "Token", "Waiting", "Longest wait"];
-const numbers = ["Token", "Waiting"];
+// columns have a title and a class.
+const columns = [["Lock", "key"], ["Held by", "held-by"], ["Held for", "number age"], ["Lease", "number lease"], ["Waiting", "number count"], ["Longest wait", "number wait"], ["Next", "next"]];
 
 const address = (prefix, cursor) => {
 	const q = new URLSearchParams({ ...(prefix && { prefix }), ...(cursor && { cursor }) }).toString();
@@ -30,9 +30,11 @@ export function locks(into, { query, known }) {
 	const news = h("p", { class: "notice bad", id: "news", hidden: true });
 	const body = h("tbody", { role: "rowgroup" });
 	const table = h("table", { role: "table", "aria-describedby": "summary", id: "locks" },
-		h("caption", { class: "unseen" }, "Locks that are held or waited for, the one that is held longest first"),
-		h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map((c) => h("th", { role: "columnheader", scope: "col", class: numbers.includes(c) ? "number" : null }, c)))), body);
-	const empty = h("p", { class: "empty", hidden: true });
+		h("caption", { class: "unseen" }, "Locks that are held or waited for: those in trouble first, then by the longest wait, then by the longest hold"),
+		h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, columns.map(([title, of]) => h("th", { role: "columnheader", scope: "col", class: of }, title)))), body);
+	const empty = h("p", {});
+	const start = h("div", { class: "start", hidden: true }, h("p", {}, "Take the first one, and wait for it in another terminal:"), h("div", {}));
+	const none = h("div", { class: "empty", id: "empty", hidden: true }, empty, start);
 	const first = h("a", { hidden: true, onclick: () => q.get("cursor") || follow(q) }, "First page");
 	const next = h("a", { hidden: true }, "Next page");
 	const pages = h("nav", { class: "pages", "aria-label": "Pages", hidden: true }, first, next);
@@ -40,7 +42,7 @@ export function locks(into, { query, known }) {
 	into.append(
 		h("h1", { class: "unseen" }, "Locks"),
 		h("div", { class: "tools" }, h("label", { class: "search" }, h("span", { class: "unseen" }, "Names that begin with"), search), summary),
-		news, h("div", { class: "list" }, table, empty, pages));
+		news, h("div", { class: "list" }, table, none, pages));
 
 	// turn shows other locks in place of these.
 	function turn(prefix, cursor) {
@@ -52,7 +54,8 @@ export function locks(into, { query, known }) {
 		q = now;
 		if (document.activeElement !== search) search.value = q.get("prefix") || "";
 		setText(empty, "Looking…");
-		empty.hidden = rows.size > 0;
+		start.hidden = true;
+		none.hidden = rows.size > 0;
 		if (stop) stop();
 		walk = "";
 		stop = poll(() => "v1/overview" + address(q.get("prefix"), walk || q.get("cursor")).slice(2), 1000, shown, (problem) => {
@@ -75,7 +78,11 @@ export function locks(into, { query, known }) {
 			const entry = old || { element: h("tr", { role: "row" }), life: lives() };
 			entry.row = row;
 			entry.at = at - row.agoMs;
-			draw(entry);
+			// A row is drawn again only when more than its times has changed, so that a selection lasts.
+			const drawn = JSON.stringify(row, (k, v) => (/Ms$/.test(k) || k === "token" ? undefined : v));
+			if (entry.drawn === drawn) tick(entry);
+			else draw(entry);
+			entry.drawn = drawn;
 			if (old && old.mark !== mark(row)) blink(entry.element);
 			entry.mark = mark(row);
 			rows.set(row.key, entry);
@@ -87,8 +94,9 @@ export function locks(into, { query, known }) {
 		arrange();
 		const waiting = view.rows.reduce((n, row) => n + row.queue, 0);
 		setText(summary, `${plural(rows.size, "lock")}${q.get("cursor") || walk || view.cursor ? " on this page" : ""} · ${waiting ? count(waiting) + " waiting" : "nobody waits"}`);
-		empty.hidden = rows.size > 0;
+		none.hidden = rows.size > 0;
 		table.hidden = rows.size === 0;
+		welcome(!rows.size && !q.get("prefix") && !q.get("cursor"));
 		setText(empty, q.get("prefix") || q.get("cursor") ? "No lock fits." : view.principal ? "No lock that you may read is held or waited for." : "No lock is held, and nobody waits.");
 		for (const [link, cursor, is] of [[first, "", q.get("cursor") || walk], [next, view.cursor, view.cursor]]) {
 			link.hidden = !is;
@@ -97,13 +105,22 @@ export function locks(into, { query, known }) {
 		pages.hidden = first.hidden && next.hidden;
 	}
 
-	// began is when the oldest lease was granted, by the clock of its holder.
-	const began = ({ row }) => (row.held && row.holders[0].since ? Date.parse(row.holders[0].since) : Infinity);
+	// welcome shows the command lines that take a first lock.
+	function welcome(is) {
+		if (is && start.hidden) start.lastChild.replaceChildren(commands([["Take it", `leasehold run --store ${here()} first -- sleep 60`], ["Wait for it", `leasehold run --store ${here()} first -- echo my turn`]]));
+		start.hidden = !is;
+	}
 
-	// arrange puts the lock that is held longest first, and moves no row that stands where it
-	// should: the one that has the focus keeps it.
+	// began is when the oldest lease was granted, by the clock of its holder, and waits since when
+	// the first of the queue has waited, by its own clock.
+	const began = ({ row }) => (row.held && row.holders[0].since ? Date.parse(row.holders[0].since) : Infinity);
+	const waits = ({ row }) => (row.queue && row.waiters[0].since ? Date.parse(row.waiters[0].since) : Infinity);
+	const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+
+	// arrange puts the worst lock first, then the longest wait, then the longest hold, and moves no
+	// row that stands where it should: the one that has the focus keeps it.
 	function arrange() {
-		const order = [...rows.values()].sort((a, b) => began(a) - began(b) || (a.row.key < b.row.key ? -1 : 1));
+		const order = [...rows.values()].sort((a, b) => b.trouble - a.trouble || compare(waits(a), waits(b)) || compare(began(a), began(b)) || compare(a.row.key, b.row.key));
 		const elements = order.map((entry) => entry.element);
 		for (const element of [...body.children]) {
 			if (!elements.includes(element)) element.remove();
@@ -125,41 +142,46 @@ export function locks(into, { query, known }) {
 	function draw(entry) {
 		const { row, element } = entry;
 		element.dataset.key = row.key;
-		const holders = row.holders.map((x) => {
-			const o = owner(x.owner);
-			return h("li", {}, name(o.host || o.text || (x.foreign ? "another program" : "somebody"), "owner"),
-				o.process ? h("span", { class: "process" }, ` process ${o.process}`) : "",
-				x.mode === "shared" && !row.limit ? h("span", { class: "process" }, " reads") : "");
-		});
+		const holders = row.holders.map((x) => h("li", {}, who(x, x.mode === "shared" && !row.limit && "reads")));
 		if (row.held > holders.length) holders.push(h("li", { class: "process" }, `and ${count(row.held - holders.length)} more`));
 		entry.age = h("span", { class: "time" });
 		entry.wait = h("span", { class: "time" });
-		entry.bar = leaseBar("");
-		const cell = (label, of, ...content) => h("td", { role: "cell", "data-label": label, class: of }, content);
+		entry.closed = h("span", { class: "time" });
+		entry.bar = leaseBar();
+		const nobody = () => h("span", { class: "none" }, row.problem ? ["cannot be read: ", name(row.problem, "text")] : !row.looked ? "not looked at yet" : row.state === "closed" ? [tag("closed", "low"), " for another ", entry.closed] : "nobody");
+		const cell = (i, ...content) => h("td", { role: "cell", "data-label": i === 5 ? `${count(row.queue)} wait, longest` : columns[i][0], class: columns[i][1] }, content);
 		const focused = element.contains(document.activeElement);
 		element.replaceChildren(
-			h("th", { role: "rowheader", scope: "row", class: "key" },
+			h("th", { role: "rowheader", scope: "row", class: "key" }, h("div", {},
 				h("a", { href: "#/lock/" + encodeURIComponent(row.key) }, name(row.key)),
-				h("span", { class: "kind" }, row.looked ? kind(row) : "", row.limit ? h("span", { class: "places" }, ` ${row.used} of ${row.limit}`) : "")),
-			cell("Held by", "held-by", holders.length ? h("ul", {}, holders) : h("span", { class: "none" }, row.problem ? ["cannot be read: ", name(row.problem, "text")] : !row.looked ? "not looked at yet" : row.state === "closed" ? "closed" : "nobody")),
-			cell("Held for", null, entry.age),
-			cell("Lease", "lease", row.held ? entry.bar.element : ""),
-			cell("Token", "number token", row.token ? String(row.token) : ""),
-			cell("Waiting", "number", row.queue ? count(row.queue) : h("span", { class: "none" }, "0")),
-			cell("Longest wait", null, entry.wait),
+				row.limit || row.held || row.queue ? tag(row.limit ? `semaphore ${row.used} of ${row.limit}` : kind(row)) : "")),
+			cell(1, holders.length ? h("ul", {}, holders) : nobody()),
+			cell(2, entry.age),
+			cell(3, row.held ? entry.bar.element : ""),
+			cell(4, row.queue ? count(row.queue) : ""),
+			cell(5, entry.wait),
+			cell(6, row.queue ? who(row.waiters[0]) : ""),
 		);
 		if (focused) element.querySelector("a").focus({ preventScroll: true });
 		tick(entry);
 	}
 
+	// tick writes the times of a row, and notes its trouble: 2 if its record cannot be read or a
+	// lease is about to run out, 1 if it is closed or a lease has no end.
 	function tick(entry) {
 		const { row } = entry;
-		const past = performance.now() - entry.at;
+		const past = stale() ? 0 : performance.now() - entry.at;
 		setText(entry.age, began(entry) < Infinity ? span(row.holders[0].ageMs + past) : "");
-		setText(entry.wait, row.queue && row.waiters[0].since ? span(row.waiters[0].waitedMs + past) : "");
-		if (!row.held) return;
-		const soonest = row.holders.reduce((a, b) => (b.remainingMs < a.remainingMs ? b : a));
-		entry.bar.set(soonest.remainingMs - past, entry.life(soonest), soonest.foreign && soonest.remainingMs === 0 && "no end");
+		setText(entry.wait, !row.queue ? "" : row.waiters[0].since ? span(row.waiters[0].waitedMs + past) : "unknown");
+		setText(entry.closed, span((row.closedMs || 0) - past));
+		entry.trouble = row.problem ? 2 : row.state === "closed" ? 1 : 0;
+		if (row.held) {
+			const soonest = row.holders.reduce((a, b) => (b.remainingMs < a.remainingMs ? b : a));
+			const endless = soonest.foreign && soonest.remainingMs === 0;
+			entry.bar.set(soonest.remainingMs - past, entry.life(soonest), endless && "no end");
+			entry.trouble = endless ? 1 : entry.bar.element.dataset.level === "bad" ? 2 : 0;
+		}
+		entry.element.dataset.level = ["", "low", "bad"][entry.trouble];
 	}
 
 	follow(q);
