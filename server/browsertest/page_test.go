@@ -34,7 +34,6 @@ func TestPage_TableShowsWhoHoldsAndWhoWaits(t *testing.T) {
 	p.rowSays("gpu", "semaphore 2 of 3")
 	p.rowSays("gpu", "job train.sh db3 pid 1290")
 	p.says("2 locks")
-	// Not all stores number the places of a semaphore.
 	await := func(e *runtime.EvaluateParams) *runtime.EvaluateParams { return e.WithAwaitPromise(true) }
 	places := js[[]string](p, `import("./ui/format.js").then(({ numbered }) => [[0, 3], [2], null].map((places) => numbered({ places })))`, await)
 	if !slices.Equal(places, []string{"places 0, 3", "place 2", ""}) {
@@ -312,13 +311,17 @@ func TestPage_ASilentStoreIsInTheDotAndItsRoundTripIsUnknown(t *testing.T) {
 	p.until("the table says so", says)
 	p.until("everything is grey", `[".fill", ".key a"].every((s) => { const c = getComputedStyle(document.querySelector(s)); const rgb = (s === ".fill" ? c.backgroundColor : c.color).match(/\d+/g).slice(0, 3); return Math.max(...rgb) - Math.min(...rgb) < 30; })`)
 	p.judge("the table of a store that is away")
+	age := js[string](p, `document.querySelector("#locks td.age").innerText`)
+	time.Sleep(2100 * time.Millisecond)
+	if after := js[string](p, `document.querySelector("#locks td.age").innerText`); after != age {
+		t.Errorf("held for %s, and then %s", age, after)
+	}
 	js[any](p, `location.hash = "#/health", null`)
 	p.until("health says so", `document.querySelector(".tiles") && `+says)
 	p.until("no round trip is known", `[...document.querySelectorAll(".tiles div")].some((x) => x.innerText.startsWith("Round trip") && x.innerText.endsWith("–"))`)
 	p.says("eviction: maxmemory-policy is allkeys-lru")
 	store.away.Store(false)
 	p.until("live again", `document.querySelector("#live").dataset.state === "live"`)
-	p.clean()
 }
 
 func TestPage_EverythingCanBeDoneByKeyboard(t *testing.T) {

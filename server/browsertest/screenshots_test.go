@@ -28,7 +28,7 @@ func TestScreenshots(t *testing.T) {
 		p.until(hash, views[hash])
 		time.Sleep(2500 * time.Millisecond) // the marks of changes have faded
 		if hash == "" {
-			p.until("a lease that is about to run out", row("orders/1450")+".dataset.level === 'bad'")
+			p.until("a lease that is about to run out", "document.querySelector('#locks tbody tr').dataset.level === 'bad'")
 		}
 		p.picture(name)
 		p.clean()

@@ -153,7 +153,7 @@ export function lock(into, { name: key, known, store }) {
 					fact("Lease ends in", bar.element),
 					fact("Held for", time(x, (p) => (x.since ? span(x.ageMs + p) : "unknown"))),
 					x.since ? fact("Since, by its clock", clock(x.since)) : null,
-					fact("Token", x.token ? String(x.token) : "none", "id-of"),
+					fact("Token", x.token ? String(x.token) : "none", "token"),
 					one.limit ? x.weight > 1 && fact("Places", String(x.weight)) : x.mode === "shared" ? fact("Mode", "reads") : null,
 					x.confirmed ? null : fact("Confirmed", "not yet: it was handed over a moment ago"),
 					x.foreign ? fact("Kind", "a key of another program") : fact("Lease id", h("code", {}, name(x.leaseId, "id")), "id-of")),

@@ -59,7 +59,7 @@ export function leaseBar() {
 
 // here is the service of this page as the value of --store. A token is in a file, never in a
 // command line.
-export const here = () => quote(new URL("./", document.baseURI).href.slice(0, -1) + (hasToken() ? "?token-file=FILE" : ""));
+export const here = () => quote(new URL("./", document.baseURI).href.slice(0, -1) + (hasToken() ? "?token-file=TOKEN-FILE" : ""));
 
 // commands shows labelled command lines, which break between words.
 export const commands = (lines) => h("dl", { class: "commands" }, lines.map(([label, text]) => h("div", {}, h("dt", {}, label), h("dd", {}, h("code", {}, text.split(" ").map((word, i) => [i ? " " : "", h("span", {}, word)]))))));
