@@ -31,13 +31,12 @@ func TestScreenshots(t *testing.T) {
 			p.until("a lease that is about to run out", "document.querySelector('#locks tbody tr').dataset.level === 'bad'")
 		}
 		p.picture(name)
-		p.clean()
 		return p
 	}
 	v := start(t, memdriver.New())
 	day(v)
-	shoot(v, "page-locks", "", 1280, 720)
-	shoot(v, "page-lock", "#/lock/orders%2F42", 1280, 760)
+	shoot(v, "page-locks", "", 1280, 720).clean()
+	shoot(v, "page-lock", "#/lock/orders%2F42", 1280, 760).clean()
 	if os.Getenv("MORE") == "" {
 		return
 	}
