@@ -296,24 +296,25 @@ func (s *silent) Glance(ctx context.Context, key string) (driver.Snapshot, error
 func TestPage_ASilentStoreIsInTheDotAndItsRoundTripIsUnknown(t *testing.T) {
 	store := &silent{unsafe: unsafe{memdriver.New()}}
 	v := start(t, store)
-	v.take(driver.Request{Key: "k", ID: "a"})
+	day(v)
 	p := open(t, v.url, 1280, 800)
-	p.rowSays("k", "mutex")
+	p.rowSays("orders/42", "mutex")
 	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
 	store.away.Store(true)
 	says := `document.querySelector("#live").innerText.startsWith("The store does not answer: shown as of")`
 	p.until("the table says so", says)
 	p.until("everything is grey", `[".fill", ".key a"].every((s) => { const c = getComputedStyle(document.querySelector(s)); const rgb = (s === ".fill" ? c.backgroundColor : c.color).match(/\d+/g).slice(0, 3); return Math.max(...rgb) - Math.min(...rgb) < 30; })`)
 	p.judge("the table of a store that is away")
-	age := js[string](p, `document.querySelector("#locks td.age").innerText`)
+	age := js[string](p, row("orders/42")+".querySelector('.age').innerText")
 	time.Sleep(2100 * time.Millisecond)
-	if after := js[string](p, `document.querySelector("#locks td.age").innerText`); after != age {
+	if after := js[string](p, row("orders/42")+".querySelector('.age').innerText"); after != age {
 		t.Errorf("held for %s, and then %s", age, after)
 	}
 	js[any](p, `location.hash = "#/health", null`)
 	p.until("health says so", `document.querySelector(".tiles") && `+says)
 	p.until("no round trip is known", `[...document.querySelectorAll(".tiles div")].some((x) => x.innerText.startsWith("Round trip") && x.innerText.endsWith("–"))`)
 	p.says("eviction: maxmemory-policy is allkeys-lru")
+	p.judge("the health of a store that is away")
 	store.away.Store(false)
 	p.until("live again", `document.querySelector("#live").dataset.state === "live"`)
 }

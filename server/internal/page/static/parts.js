@@ -62,4 +62,4 @@ export function leaseBar() {
 export const here = () => quote(new URL("./", document.baseURI).href.slice(0, -1) + (hasToken() ? "?token-file=TOKEN-FILE" : ""));
 
 // commands shows labelled command lines, which break between words.
-export const commands = (lines) => h("dl", { class: "commands" }, lines.map(([label, text]) => h("div", {}, h("dt", {}, label), h("dd", {}, h("code", {}, text.split(" ").map((word, i) => [i ? " " : "", h("span", {}, word)]))))));
+export const commands = (lines) => h("dl", { class: "commands" }, lines.map(([label, text]) => h("div", {}, h("dt", {}, label), h("dd", {}, h("code", {}, text.split(" ").map((word, i) => [i ? " " : "", word.length < 40 ? h("span", {}, word) : word]))))));
