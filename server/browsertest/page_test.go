@@ -302,7 +302,7 @@ func TestPage_ASilentStoreIsInTheDotAndItsRoundTripIsUnknown(t *testing.T) {
 	p.until("live", `document.querySelector("#live").dataset.state === "live"`)
 	store.away.Store(true)
 	says := `document.querySelector("#live").innerText.startsWith("The store does not answer: shown as of")`
-	p.until("the table says so", says)
+	p.until("the table of a silent store", says)
 	p.until("everything is grey", `[".fill", ".key a"].every((s) => { const c = getComputedStyle(document.querySelector(s)); const rgb = (s === ".fill" ? c.backgroundColor : c.color).match(/\d+/g).slice(0, 3); return Math.max(...rgb) - Math.min(...rgb) < 30; })`)
 	p.judge("the table of a store that is away")
 	age := js[string](p, row("orders/42")+".querySelector('.age').innerText")
@@ -311,7 +311,7 @@ func TestPage_ASilentStoreIsInTheDotAndItsRoundTripIsUnknown(t *testing.T) {
 		t.Errorf("held for %s, and then %s", age, after)
 	}
 	js[any](p, `location.hash = "#/health", null`)
-	p.until("health says so", `document.querySelector(".tiles") && `+says)
+	p.until("the health of a silent store", `document.querySelector(".tiles") && `+says)
 	p.until("no round trip is known", `[...document.querySelectorAll(".tiles div")].some((x) => x.innerText.startsWith("Round trip") && x.innerText.endsWith("–"))`)
 	p.says("eviction: maxmemory-policy is allkeys-lru")
 	p.judge("the health of a store that is away")
@@ -332,7 +332,7 @@ func TestPage_EverythingCanBeDoneByKeyboard(t *testing.T) {
 	p.until("one row", `document.querySelectorAll("#locks tbody tr").length === 1`)
 	p.tabTo(`document.activeElement.closest?.("#locks tbody a")`)
 	p.do(chromedp.KeyEvent(kb.Enter))
-	p.until("the lock", `document.querySelector(".holder")`)
+	p.until("the button", `document.querySelector(".holder button.danger")`)
 	p.tabTo(`document.activeElement.matches?.("button.danger")`)
 	p.do(chromedp.KeyEvent(kb.Enter))
 	p.until("the focus in the reason", `document.activeElement.id === "reason"`)

@@ -60,7 +60,7 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// picture writes what the tab shows.
+// picture writes a picture of the tab.
 func (p *tab) picture(name string) {
 	p.t.Helper()
 	var png []byte

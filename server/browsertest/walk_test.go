@@ -85,7 +85,7 @@ func TestPage_ALeaseThatIsNotToldOfIsNotOver(t *testing.T) {
 		}
 	}()
 	p := open(t, v.url+"#/lock/gpu", 1280, 800)
-	p.until("leases that are not told of", `[...document.querySelectorAll(".holder .left")].filter((x) => x.innerText === "not known").length === 20`)
+	p.until("leases of an unknown rest", `[...document.querySelectorAll(".holder .left")].filter((x) => x.innerText === "not known").length === 20`)
 	if n := js[int](p, `[...document.querySelectorAll(".holder .left")].filter((x) => x.innerText === "over").length`); n > 0 {
 		t.Errorf("%d leases are over", n)
 	}
