@@ -64,10 +64,10 @@ func TestWatchers_LookAtABoundedPace(t *testing.T) {
 				second := s.watchers.watch("k" + strconv.Itoa(i)) // shares the watcher of the first
 				defer second.leave()
 			}
-			time.Sleep(10 * time.Second) // the first looks are at once
+			time.Sleep(2 * time.Second) // the first looks are at once
 			before := store.looks.Load()
-			time.Sleep(20 * time.Second)
-			if each := (store.looks.Load() - before) / 20; each < want*9/10 || each > want*11/10 {
+			time.Sleep(10 * time.Second)
+			if each := (store.looks.Load() - before) / 10; each < want*9/10 || each > want*11/10 {
 				t.Errorf("%d locks: %d looks a second, want %d", locks, each, want)
 			}
 		})

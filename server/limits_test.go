@@ -45,23 +45,18 @@ func TestConnection_HR_E1_WhoDoesNotReadIsCutOff(t *testing.T) {
 }
 
 func TestDrain_HR_E2_AStreamThatFollowsALockEndsAtOnce(t *testing.T) {
-	s := open(t, memdriver.New())
-	l, base := network.listen()
-	go func() { _ = s.Serve(l, nil) }()
-	res, err := http.Get(base + "/v1/events?name=k") //nolint:noctx // it ends with the service
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	one := make([]byte, 1)
-	if _, err := io.ReadFull(res.Body, one); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := s.Shutdown(ctx); err != nil {
-		t.Errorf("a stream holds the service up: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, memdriver.New())
+		l, base := network.listen()
+		go func() { _ = s.Serve(l, nil) }()
+		stream := tune(t, base+"/v1/events?name=k")
+		stream.next()
+		go func() { _, _ = io.Copy(io.Discard, stream.body) }()
+		begin := time.Now()
+		if err := s.Shutdown(t.Context()); err != nil || time.Since(begin) > time.Second {
+			t.Errorf("a stream delays the end of the service by %v: %v", time.Since(begin), err)
+		}
+	})
 }
 
 // withTLS returns the configuration of a service for TLS with HTTP/2.

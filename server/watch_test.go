@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -116,6 +117,7 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 // radio is a stream of events.
 type radio struct {
 	t      *testing.T
+	body   io.Reader
 	lines  *bufio.Scanner
 	cancel context.CancelFunc
 }
@@ -141,7 +143,7 @@ func tune(t *testing.T, url string, header ...string) *radio {
 	if ct := res.Header.Get("Content-Type"); ct != "text/event-stream" {
 		t.Errorf("content type %q", ct)
 	}
-	return &radio{t, bufio.NewScanner(res.Body), cancel}
+	return &radio{t, res.Body, bufio.NewScanner(res.Body), cancel}
 }
 
 // next returns the next event.

@@ -381,9 +381,9 @@ func TestChange_IsCalledBackHoweverLongTheStoreIsAway(t *testing.T) {
 				if n := called(); n != most+more {
 					t.Errorf("%d are called back at first", n)
 				}
-				time.Sleep(10 * time.Minute)
+				time.Sleep(2 * time.Minute)
 				if n := called(); n != most {
-					t.Errorf("%d are called back after ten minutes, want %d", n, most)
+					t.Errorf("%d are called back after two minutes, want %d", n, most)
 				}
 				if c.closed {
 					begin := time.Now()
@@ -403,7 +403,7 @@ func TestChange_IsCalledBackHoweverLongTheStoreIsAway(t *testing.T) {
 				}
 				back.Store(false)
 				change(most + more)
-				time.Sleep(10 * time.Minute)
+				time.Sleep(2 * time.Minute)
 				if n := called(); n != most {
 					t.Errorf("%d are called back in the next outage, want %d", n, most)
 				}
