@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,38 +110,18 @@ func TestAudit_OfALeaseThatAnotherReplicaGrantedTheEndIsTold(t *testing.T) {
 	}
 }
 
-// late is a store whose next answer to verb, for the lease a, arrives when the test allows it.
-type late struct {
-	*memdriver.Driver
-	verb   string // that is answered late, once
-	done   chan struct{}
-	answer chan struct{}
-}
-
-func (l *late) hold(verb, id string) {
-	if l.verb != verb || id != "a" {
-		return
-	}
-	l.verb = ""
-	l.done <- struct{}{}
-	<-l.answer
-}
-
-func (l *late) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	l.Driver.Renew(ctx, refs, func(i int, got driver.Reply, err error) {
-		l.hold("renew", refs[i].ID)
-		each(i, got, err)
-	})
-}
-
-func (l *late) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	defer l.hold("release", ref.ID)
-	return l.Driver.Release(ctx, ref)
-}
-
-func (l *late) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	defer l.hold("break", id)
-	return l.Driver.Break(ctx, key, id, reason)
+// late returns a store whose next answer to verb, about the lease a, arrives when answer is closed.
+// It sends to done when it has done that.
+func late(verb string) (store *answering, done, answer chan struct{}) {
+	done, answer = make(chan struct{}, 1), make(chan struct{})
+	var held atomic.Bool
+	return answeredBy(memdriver.New(), func(_ context.Context, v, id string, _ driver.Reply) error {
+		if v == verb && id == "a" && held.CompareAndSwap(false, true) {
+			done <- struct{}{}
+			<-answer
+		}
+		return nil
+	}), done, answer
 }
 
 // The store answers several requests about one lease, and the service notes the answers in
@@ -196,7 +177,7 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 			synctest.Test(t, func(t *testing.T) {
 				file, _ := openAuth(t, roles())
 				log := new(sheet)
-				store := &late{Driver: memdriver.New(), verb: c.verb, done: make(chan struct{}, 1), answer: make(chan struct{})}
+				store, done, answer := late(c.verb)
 				_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
 				say := func(method, path, body string, want int) {
 					t.Helper()
@@ -223,9 +204,9 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 						say("PUT", lease, `{"ttlMs":`+c.renewal+`}`, 200)
 					}
 				})
-				soon(t, "the store has done it", store.done)
+				soon(t, "the store has done it", done)
 				c.meanwhile(t, log, say)
-				close(store.answer)
+				close(answer)
 				held.Wait()
 				if c.after != nil {
 					c.after(t, log, say)
@@ -247,7 +228,7 @@ func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) 
 	for _, verb := range []string{"release", "break"} {
 		t.Run(verb, func(t *testing.T) {
 			log := new(sheet)
-			store := &late{Driver: memdriver.New(), verb: verb, done: make(chan struct{}, 1), answer: make(chan struct{})}
+			store, done, answer := late(verb)
 			_, base := serve(t, store, server.WithAuditLog(log))
 			const lock = "/v1/locks/k"
 			say := func(method, path, body string, want int) {
@@ -265,9 +246,9 @@ func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) 
 					say("DELETE", lock+"/leases/a", "", 204)
 				}
 			})
-			soon(t, "the store has done it", store.done)
+			soon(t, "the store has done it", done)
 			say("POST", lock, `{"leaseId":"b","ttlMs":60000}`, 201)
-			close(store.answer)
+			close(answer)
 			held.Wait()
 			at := make(map[string]time.Time)
 			for _, e := range log.entries(t) {

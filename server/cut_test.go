@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,14 +22,15 @@ func (t *town) callFor(service int, key, id string, wait, ticket time.Duration) 
 // A proxy has sent a long poll twice, and cuts both connections, one after the other.
 func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	store, gone := memdriver.New(), make(chan string, 2)
-	counted := &stalled{Driver: store.Join()}
+	var asked atomic.Int64
+	counted := answeredBy(store.Join(), func(context.Context, string, string, driver.Reply) error { asked.Add(1); return nil })
 	town := &town{t, store, [2]string{listen(t, counted, ends(gone))}}
 	town.take("k", "holder")
 	first := town.callFor(0, "k", "w", time.Minute, 30*time.Second)
 	town.await("k", window, "queued", queueOf(1))
-	before := counted.asked.Load()
+	before := asked.Load()
 	second := town.callFor(0, "k", "w", time.Minute, 30*time.Second)
-	town.await("k", window, "asked for by the second, too", func(driver.Snapshot) bool { return counted.asked.Load() > before })
+	town.await("k", window, "asked for by the second, too", func(driver.Snapshot) bool { return asked.Load() > before })
 	first.die()
 	soon(t, "the first request has ended", gone)
 	second.die()
@@ -38,36 +40,25 @@ func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	})
 }
 
-// givesBack sends the lease id to did when a place has been given back, or kept.
-type givesBack struct {
-	*stalled
-	did chan string
-}
-
-func (s *givesBack) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	defer func() { s.did <- ref.ID }()
-	return s.stalled.Release(ctx, ref)
-}
-
-func (s *givesBack) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	defer func() { s.did <- refs[0].ID }()
-	s.stalled.Renew(ctx, refs, each)
-}
-
 // A client with a place and an address for hints asks again, and a proxy cuts the connection
 // while the service asks the store.
 func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testing.T) {
 	store, gone := memdriver.New(), make(chan string, 4)
 	entered, gate := make(chan struct{}), make(chan struct{})
-	asked := 0
-	slow := &givesBack{did: make(chan string, 4)}
-	slow.stalled = &stalled{Driver: store.Join(), there: func(req driver.Request) error {
-		if asked++; asked > 2 && req.ID == "w" {
+	asked, did := 0, make(chan string, 4)
+	slow := answeredBy(store.Join(), func(_ context.Context, verb, id string, _ driver.Reply) error {
+		if verb != "acquire" {
+			did <- id
+		}
+		return nil
+	})
+	slow.before = acquires(nil, func(id string) error {
+		if asked++; asked > 2 && id == "w" {
 			entered <- struct{}{}
 			<-gate
 		}
 		return nil
-	}}
+	}).before
 	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
 	must(t, 201, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"holder","ttlMs":60000}`)
 	var ears struct{ Address string }
@@ -81,7 +72,7 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 	again.die()
 	close(gate)
 	soon(t, "the request has ended", gone)
-	soon(t, "what is given up is given back", slow.did)
+	soon(t, "what is given up is given back", did)
 	town.await("k", window, "kept for ticketMs", func(s driver.Snapshot) bool {
 		return len(s.Waiters) == 1 && s.Waiters[0].Remaining > 16*time.Second
 	})

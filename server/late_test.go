@@ -16,47 +16,6 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// stalled is a store whose calls can be delayed before the store, or after it.
-type stalled struct {
-	*memdriver.Driver
-	acquires, asked atomic.Int64
-	there           func(req driver.Request) error // nil lets all pass
-	back            func(reply driver.Reply)
-	deaf            atomic.Int64 // releases that are not answered yet
-}
-
-func (s *stalled) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if s.deaf.Add(-1) >= 0 {
-		return driver.Reply{}, errors.New("no answer")
-	}
-	return s.Driver.Release(ctx, ref)
-}
-
-func (s *stalled) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	s.acquires.Add(1)
-	if s.there != nil {
-		if err := s.there(req); err != nil {
-			return driver.Reply{}, err
-		}
-	}
-	reply, err := s.Driver.Acquire(ctx, req)
-	s.asked.Add(1)
-	if s.back != nil {
-		s.back(reply)
-	}
-	return reply, err
-}
-
-func (s *stalled) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	s.Driver.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
-		if s.back != nil {
-			s.back(reply)
-		}
-		each(i, reply, err)
-	})
-	s.asked.Add(1)
-}
-
 // ends sends the lease id of each request whose client had gone, at its end.
 func ends(into chan<- string) server.Option {
 	return server.WithObserver(func(_ *http.Request, x *server.Exchange) {
@@ -85,13 +44,13 @@ func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) 
 			store := memdriver.New()
 			entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
 			var late atomic.Bool
-			slow := &stalled{Driver: store.Join(), there: func(driver.Request) error {
+			slow := acquires(store.Join(), func(string) error {
 				if late.Load() {
 					entered <- struct{}{}
 					<-gate
 				}
 				return nil
-			}}
+			})
 			town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
 			if status, text := town.call(service, "k", "w").answer(); status != 201 {
 				t.Fatal(status, text)
@@ -115,19 +74,22 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
 		granted, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-		var once atomic.Bool
-		slow := &stalled{Driver: store.Join(), back: func(reply driver.Reply) {
-			if reply.State == driver.Granted && once.CompareAndSwap(false, true) {
+		var held atomic.Bool
+		var asked atomic.Int64
+		slow := answeredBy(store.Join(), func(_ context.Context, _, _ string, reply driver.Reply) error {
+			if reply.State == driver.Granted && held.CompareAndSwap(false, true) {
 				close(granted)
 				<-gate
 			}
-		}}
+			asked.Add(1)
+			return nil
+		})
 		town := &town{t, store, [2]string{listenInMemory(t, slow, ends(gone)), listenInMemory(t, store.Join())}}
 		must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`)
 		first := town.call(0, "k", "w")
 		town.await("k", window, "queued", queueOf(1))
 		second := town.call(1, "k", "w")
-		for before := slow.asked.Load(); slow.asked.Load() < before+2; time.Sleep(time.Millisecond) {
+		for before := asked.Load(); asked.Load() < before+2; time.Sleep(time.Millisecond) {
 			// The first service gives the ticket up with each of them.
 		}
 		must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
@@ -147,7 +109,9 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 
 // The end of the connection follows the request, and is not read yet.
 func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
-	store, gone := &stalled{Driver: memdriver.New()}, make(chan string, 1)
+	var asked atomic.Int64
+	gone := make(chan string, 1)
+	store := acquires(memdriver.New(), func(string) error { asked.Add(1); return nil })
 	s := open(t, store, ends(gone))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -157,25 +121,27 @@ func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 	town.call(0, "k", "w").die()
 	go func() { _ = s.Serve(l, nil) }()
 	soon(t, "the request has ended", gone)
-	if n := store.acquires.Load(); n != 0 {
+	if n := asked.Load(); n != 0 {
 		t.Errorf("the store was asked %d times", n)
 	}
 }
 
 func TestVanish_HR_A5_NothingIsAskedAgainForAClientThatHasGone(t *testing.T) {
 	entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-	store := &stalled{Driver: memdriver.New(), there: func(driver.Request) error {
+	var asked atomic.Int64
+	store := acquires(memdriver.New(), func(string) error {
+		asked.Add(1)
 		entered <- struct{}{}
 		<-gate
 		return errors.New("no answer")
-	}}
+	})
 	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
 	p := town.call(0, "k", "w")
 	soon(t, "the store is asked", entered)
 	p.die()
 	close(gate)
 	soon(t, "the request has ended", gone)
-	if n := store.acquires.Load(); n != 1 {
+	if n := asked.Load(); n != 1 {
 		t.Errorf("the store was asked %d times", n)
 	}
 }
@@ -231,12 +197,17 @@ func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
 // The store does not answer for longer than one try of the undo.
 func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
 	entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-	store := &stalled{Driver: memdriver.New(), there: func(driver.Request) error {
-		entered <- struct{}{}
-		<-gate
+	var releases atomic.Int64
+	store := &hooked{memdriver.New(), func(_ context.Context, verb, _ string) error {
+		switch {
+		case verb == "acquire":
+			entered <- struct{}{}
+			<-gate
+		case verb == "release" && releases.Add(1) <= 3:
+			return errors.New("no answer")
+		}
 		return nil
 	}}
-	store.deaf.Store(3)
 	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
 	p := town.call(0, "k", "w")
 	soon(t, "the store is asked", entered)

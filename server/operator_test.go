@@ -24,37 +24,27 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// moody is a store that fails with err while err is set.
-type moody struct {
-	*memdriver.Driver
-	err      atomic.Pointer[error]
-	acquires atomic.Int64
-}
-
-func (m *moody) fail(err error) { m.err.Store(&err) }
-
-func (m *moody) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	m.acquires.Add(1)
-	if err := m.err.Load(); err != nil && *err != nil {
-		return driver.Reply{}, *err
-	}
-	return m.Driver.Acquire(ctx, req)
-}
-
 func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &moody{Driver: memdriver.New()}
+		var away atomic.Bool
+		var asked atomic.Int64
+		store := acquires(memdriver.New(), func(string) error {
+			if asked.Add(1); away.Load() {
+				return fmt.Errorf("%w: READONLY secret-host:6379", driver.ErrUnavailable)
+			}
+			return nil
+		})
 		s, base := serve(t, store)
 		for range 50 {
 			must(t, 200, "GET", base+"/readyz", "")
 		}
-		if n := store.acquires.Load(); n > 10 {
+		if n := asked.Load(); n > 10 {
 			t.Errorf("the store was asked %d times", n)
 		}
 		if keys, _, err := store.List(t.Context(), "", ""); err != nil || len(keys) > 0 {
 			t.Errorf("the probe leaves %q, %v", keys, err)
 		}
-		store.fail(fmt.Errorf("%w: READONLY secret-host:6379", driver.ErrUnavailable))
+		away.Store(true)
 		eventually(t, func() bool {
 			code, text := ask(t, "GET", base+"/readyz", "")
 			if strings.Contains(text, "secret-host") {
@@ -65,7 +55,7 @@ func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 		if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
 			t.Errorf("alive is %d while the store is away", code)
 		}
-		store.fail(nil)
+		away.Store(false)
 		eventually(t, func() bool {
 			code, _ := ask(t, "GET", base+"/readyz", "")
 			return code == 200

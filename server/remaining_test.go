@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 // The machine of the service is suspended for 20 s after the store has answered. Other clocks
 // continue, so the remaining time in the answer must not include the 20 s.
 func TestRemaining_P2_IsToldWithoutASuspension(t *testing.T) {
-	store := &stalled{Driver: memdriver.New(), back: func(driver.Reply) { clock.Advance(20 * time.Second) }}
+	store := answeredBy(memdriver.New(), func(context.Context, string, string, driver.Reply) error { clock.Advance(20 * time.Second); return nil })
 	base := listen(t, store)
 	type told struct {
 		Remaining int64  `json:"remainingMs"`

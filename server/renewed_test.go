@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,25 +18,32 @@ import (
 
 // undoer is a store whose releases of the lease w wait until open is called.
 type undoer struct {
-	stalled
-	leaving, gate, left chan struct{}
-	open                func() // the gate
+	*answering
+	leaving, left chan struct{}
+	open          func()
 }
 
-func newUndoer(t *testing.T, store *memdriver.Driver) *undoer {
-	u := &undoer{leaving: make(chan struct{}, 8), gate: make(chan struct{}), left: make(chan struct{}, 8)}
-	u.Driver, u.open = store, sync.OnceFunc(func() { close(u.gate) })
-	return u
-}
-
-func (u *undoer) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if ref.ID != "w" {
-		return u.stalled.Release(ctx, ref)
+// newUndoer returns an undoer that calls granted with each grant.
+func newUndoer(store *memdriver.Driver, granted func()) *undoer {
+	gate := make(chan struct{})
+	u := &undoer{leaving: make(chan struct{}, 8), left: make(chan struct{}, 8), open: sync.OnceFunc(func() { close(gate) })}
+	u.answering = answeredBy(store, func(_ context.Context, verb, id string, reply driver.Reply) error {
+		switch {
+		case verb == "release" && id == "w":
+			u.left <- struct{}{}
+		case reply.State == driver.Granted:
+			granted()
+		}
+		return nil
+	})
+	u.before = func(_ context.Context, verb, id string) error {
+		if verb == "release" && id == "w" {
+			u.leaving <- struct{}{}
+			<-gate
+		}
+		return nil
 	}
-	u.leaving <- struct{}{}
-	<-u.gate
-	defer func() { u.left <- struct{}{} }()
-	return u.stalled.Release(ctx, ref)
+	return u
 }
 
 // A client whose connection broke has no answer to its request. It renews its lease by another
@@ -56,13 +64,10 @@ func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			store := memdriver.New()
 			granted, answer := make(chan struct{}, 8), make(chan struct{})
-			slow := newUndoer(t, store.Join())
-			slow.back = func(reply driver.Reply) {
-				if reply.State == driver.Granted {
-					granted <- struct{}{}
-					<-answer
-				}
-			}
+			slow := newUndoer(store.Join(), func() {
+				granted <- struct{}{}
+				<-answer
+			})
 			town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
 			t.Cleanup(slow.open)
 			first := town.post(0, "k", `{"leaseId":"w","ttlMs":60000,"waitMs":60000,"visit":"client"}`)
@@ -88,7 +93,7 @@ func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) 
 // A place in the queue that was renewed is kept as well.
 func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
 	store := memdriver.New()
-	slow := newUndoer(t, store.Join())
+	slow := newUndoer(store.Join(), func() {})
 	town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
 	t.Cleanup(slow.open)
 	must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder","ttlMs":60000}`)
@@ -104,39 +109,20 @@ func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
 	}
 }
 
-// far is a store that answers after a second, and counts the acquires and how many are under way
-// at a time.
-type far struct {
-	*memdriver.Driver
-
-	mu               sync.Mutex
-	asked, now, most int
-}
-
-func (f *far) count(asked, now int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.asked, f.now = f.asked+asked, f.now+now
-	f.most = max(f.most, f.now)
-}
-
-func (f *far) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	f.count(1, 1)
-	defer f.count(0, -1)
-	time.Sleep(time.Second)
-	return f.Driver.Acquire(ctx, req)
-}
-
-func (f *far) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	time.Sleep(time.Second)
-	f.Driver.Renew(ctx, refs, each)
-}
-
 // Healthy leases of a batch must not end because the store is asked about leases that are gone.
 func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 40
-		store := &far{Driver: memdriver.New()}
+		var asked, now, most atomic.Int64
+		store := &hooked{memdriver.New(), func(_ context.Context, verb, _ string) error {
+			if verb == "acquire" {
+				asked.Add(1)
+				most.Store(max(most.Load(), now.Add(1)))
+				defer now.Add(-1)
+			}
+			time.Sleep(time.Second)
+			return nil
+		}}
 		s := open(t, store, server.WithAuditLog(new(sheet)), server.WithStoreTimeout(time.Minute))
 		var body []string
 		for i := range leases {
@@ -149,10 +135,8 @@ func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 			t.Errorf("%d of %d are gone, after %v: %d %s", n, leases, took, w.Code, w.Body)
 		}
 		time.Sleep(time.Minute)
-		store.mu.Lock()
-		defer store.mu.Unlock()
-		if store.asked != leases || store.most > 8 {
-			t.Errorf("the store was asked about %d leases, %d at a time", store.asked, store.most)
+		if asked.Load() != leases || most.Load() > 8 {
+			t.Errorf("the store was asked about %d leases, %d at a time", asked.Load(), most.Load())
 		}
 	})
 }

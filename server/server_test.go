@@ -122,7 +122,17 @@ func read(t *testing.T, res *http.Response) string {
 // hooked is a store that calls before at each call, which may delay or refuse it.
 type hooked struct {
 	*memdriver.Driver
-	before func(ctx context.Context, verb, id string) error // the id is empty for a look
+	before func(ctx context.Context, verb, id string) error // the id is the key for a look
+}
+
+// acquires returns a store that calls f at each acquire.
+func acquires(d *memdriver.Driver, f func(id string) error) *hooked {
+	return &hooked{d, func(_ context.Context, verb, id string) error {
+		if verb != "acquire" {
+			return nil
+		}
+		return f(id)
+	}}
 }
 
 // mute returns a function for hooked, with which the store does not answer the verbs.
@@ -161,14 +171,14 @@ func (s *hooked) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 }
 
 func (s *hooked) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := s.before(ctx, "inspect", ""); err != nil {
+	if err := s.before(ctx, "inspect", key); err != nil {
 		return driver.Snapshot{}, err
 	}
 	return s.Driver.Inspect(ctx, key)
 }
 
 func (s *hooked) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := s.before(ctx, "glance", ""); err != nil {
+	if err := s.before(ctx, "glance", key); err != nil {
 		return driver.Snapshot{}, err
 	}
 	return s.Driver.Glance(ctx, key)
@@ -186,4 +196,45 @@ func (s *hooked) Break(ctx context.Context, key, id, reason string) (driver.Repl
 		return driver.Reply{}, err
 	}
 	return s.Driver.Break(ctx, key, id, reason)
+}
+
+// answering is a hooked store that calls after with each answer about a lease, which may delay the
+// answer or replace it by an error.
+type answering struct {
+	hooked
+	after func(ctx context.Context, verb, id string, reply driver.Reply) error
+}
+
+// answeredBy returns a store that calls after, and nothing before.
+func answeredBy(d *memdriver.Driver, after func(ctx context.Context, verb, id string, reply driver.Reply) error) *answering {
+	return &answering{hooked{d, func(context.Context, string, string) error { return nil }}, after}
+}
+
+func (s *answering) answer(ctx context.Context, verb, id string, reply driver.Reply, err error) (driver.Reply, error) {
+	if err == nil {
+		err = s.after(ctx, verb, id, reply)
+	}
+	return reply, err
+}
+
+func (s *answering) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	reply, err := s.hooked.Acquire(ctx, req)
+	return s.answer(ctx, "acquire", req.ID, reply, err)
+}
+
+func (s *answering) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	s.hooked.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
+		reply, err = s.answer(ctx, "renew", refs[i].ID, reply, err)
+		each(i, reply, err)
+	})
+}
+
+func (s *answering) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	reply, err := s.hooked.Release(ctx, ref)
+	return s.answer(ctx, "release", ref.ID, reply, err)
+}
+
+func (s *answering) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
+	reply, err := s.hooked.Break(ctx, key, id, reason)
+	return s.answer(ctx, "break", id, reply, err)
 }

@@ -240,7 +240,7 @@ func TestWait_EndsAlsoWhenEveryHintIsLost(t *testing.T) {
 
 // blind is a store that keeps no queue and has no hints.
 type blind struct {
-	store *memdriver.Driver
+	store driver.Driver
 	asked chan struct{} // receives a value after each answer to an acquire, if there is room
 }
 
@@ -286,32 +286,24 @@ func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
 	})
 }
 
-// silent is a store that does not answer until still is closed.
-type silent struct {
-	*memdriver.Driver
-	still chan struct{} // closed when it answers again
-}
-
-func (s silent) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := s.Driver.Acquire(ctx, req)
-	select {
-	case <-s.still:
-		return reply, err
-	case <-ctx.Done():
-		return driver.Reply{}, ctx.Err()
-	}
-}
-
 func TestWait_AnUnknownOutcomeIsSaidAndARepetitionFindsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := silent{memdriver.New(), make(chan struct{})}
+		still := make(chan struct{}) // closed when the store answers
+		store := answeredBy(memdriver.New(), func(ctx context.Context, _, _ string, _ driver.Reply) error {
+			select {
+			case <-still:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
 		base := listenInMemory(t, store, server.WithStoreTimeout(time.Second))
 		var g grant
 		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 504, &g)
 		if !strings.HasSuffix(g.Type, "#unknown") {
 			t.Errorf("%+v", g)
 		}
-		close(store.still)
+		close(still)
 		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 200, &g)
 		if g.Token == 0 {
 			t.Errorf("%+v", g)

@@ -235,23 +235,21 @@ func TestEvents_TellOfTheLocksThatAreNamed(t *testing.T) {
 	})
 }
 
-// dim is a store that answers only the first look at each lock.
-type dim struct {
-	*memdriver.Driver
-	mu    sync.Mutex
-	looks map[string]int
-}
-
-func (d *dim) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	d.mu.Lock()
-	d.looks[key]++
-	first := d.looks[key] == 1
-	d.mu.Unlock()
-	if first {
-		return d.Driver.Inspect(ctx, key)
-	}
-	<-ctx.Done()
-	return driver.Snapshot{}, context.Cause(ctx)
+// dim returns a store that answers only the first look at each lock, and its looks by lock.
+func dim() (*hooked, map[string]int) {
+	var mu sync.Mutex
+	looks := make(map[string]int)
+	return &hooked{memdriver.New(), func(ctx context.Context, verb, key string) error {
+		mu.Lock()
+		looks[key]++
+		first := looks[key] == 1
+		mu.Unlock()
+		if first || verb != "inspect" {
+			return nil
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}}, looks
 }
 
 // left returns a service with watchers of locks whose clients have gone while the store did not
@@ -280,11 +278,11 @@ func left(t *testing.T, store driver.Driver, keys string) *server.Server {
 // its connection. It is the last look.
 func TestWatch_LooksNoMoreWhenEverybodyHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &dim{Driver: memdriver.New(), looks: make(map[string]int)}
+		store, looks := dim()
 		s := left(t, store, "abcdefgh")
 		defer s.Close()
 		time.Sleep(10 * time.Minute)
-		for key, n := range store.looks {
+		for key, n := range looks {
 			if n != 2 {
 				t.Errorf("lock %s was looked at %d times, want 2", key, n)
 			}
@@ -294,7 +292,8 @@ func TestWatch_LooksNoMoreWhenEverybodyHasGone(t *testing.T) {
 
 func TestClose_DoesNotWaitForALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := left(t, &dim{Driver: memdriver.New(), looks: make(map[string]int)}, "k")
+		store, _ := dim()
+		s := left(t, store, "k")
 		began := time.Now()
 		if err := s.Close(); err != nil {
 			t.Error(err)
