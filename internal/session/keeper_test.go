@@ -261,31 +261,6 @@ func TestKeeper_AddWhileFlyingOutlivesADroppingAnswer(t *testing.T) {
 	})
 }
 
-func TestKeeper_CloseStopsEverythingAndWaits(t *testing.T) {
-	hang := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-		<-ctx.Done()
-		answerAll(ctx, refs, each)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		k := newKeeper(hang, time.Now)
-		flying, waiting := newProbe(time.Second), newProbe(time.Second)
-		flying.try = time.Hour
-		k.Add(&flying.task, time.Now())
-		k.Add(&waiting.task, time.Now().Add(time.Minute))
-		synctest.Wait()
-		start := time.Now()
-		k.Close()
-		if time.Since(start) != 0 || len(flying.sent) != 1 {
-			t.Errorf("closed after %v, %d answers", time.Since(start), len(flying.sent))
-		}
-		k.Add(&waiting.task, time.Now())
-		settle(time.Hour)
-		if flying.times() != 1 || waiting.times() != 0 {
-			t.Error("renewed after the close")
-		}
-	})
-}
-
 // TestKeeper_EveryTaskIsAskedInTime plays random calls and compares the keeper with a model: a
 // task that is kept is asked at its time or at most its slack before, and a task that is not kept
 // is not asked.

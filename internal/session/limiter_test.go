@@ -125,20 +125,6 @@ func TestGate_ProbesAStoreThatAnswersNobody(t *testing.T) {
 	})
 }
 
-// TestGate_ProbesASpanAfterTheFirstStands, also if a request was answered before that.
-func TestGate_ProbesASpanAfterTheFirstStands(t *testing.T) {
-	inCrowd(t, func(t *testing.T, c *crowd) {
-		c.leave(c.passes(t, 1)[0], true)
-		time.Sleep(time.Minute)
-		c.passes(t, 256)
-		c.stand(t.Context(), 1, time.Hour)
-		time.Sleep(250 * ms)
-		if n := c.gone(t); n != 1 {
-			t.Errorf("%d left after a span without an answer", n)
-		}
-	})
-}
-
 // TestGate_CountsNoMoreWhatHangs: once a request is answered that left in a later span, requests
 // that left more than one span before it no longer delay the queue.
 func TestGate_CountsNoMoreWhatHangs(t *testing.T) {

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
 // TestListener_OpensOneSubscription, opens another one only if the first failed, and closes it.
@@ -167,43 +165,6 @@ func TestQueue_AWaiterThatStoodInLineAwaitsTheAddress(t *testing.T) {
 			}
 		})
 	}
-}
-
-// deafAtFirst is a store whose first subscription fails after a while.
-type deafAtFirst struct {
-	*memdriver.Driver
-	asked int
-}
-
-func (d *deafAtFirst) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	if d.asked++; d.asked == 1 {
-		time.Sleep(5 * time.Second)
-		return nil, errors.New("not now")
-	}
-	return d.Driver.Watch(f)
-}
-
-// TestAlert_ListensAfterSomebodyElseCouldNot: a waiter is opening the subscription when a holder
-// needs it, and the waiter fails.
-func TestAlert_ListensAfterSomebodyElseCouldNot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &deafAtFirst{Driver: memdriver.New()}
-		s := New(d, slog.New(slog.DiscardHandler), nil)
-		defer s.Close()
-		h := &Hold{s: s, id: "a", granted: s.instant(s.Now())}
-		must(t, s.register(h))
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.holds, h.id) // it is no lease that could be given back
-		}()
-		s.Listen()
-		time.Sleep(alertAfter + alertAgain + time.Second)
-		synctest.Wait()
-		if s.Address() == "" || d.asked != 2 {
-			t.Errorf("subscribed at %q after %d subscriptions", s.Address(), d.asked)
-		}
-	})
 }
 
 // TestAlert_ListensOnceALeaseIsHeldForASecond: shorter leases at the same time do not matter.

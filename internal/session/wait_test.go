@@ -106,6 +106,11 @@ func TestWait_EndsByWhatTheStoreSaysOfTheTicket(t *testing.T) {
 			over: 500 * ms, asked: 1, state: driver.Queued, want: []error{ErrUnknown, errReset},
 		},
 		{
+			// The ticket may be gone because it was handed the lock.
+			name: "gone, then refused for an outage", change: func(t *Terms) { t.MaxOutage = 600 * ms }, renewed: []any{driver.Reply{}},
+			acquired: []any{driver.ErrUnavailable}, over: 1100 * ms, asked: 7, state: driver.Queued, want: []error{ErrUnknown}, not: []error{driver.ErrUnavailable},
+		},
+		{
 			name: "granted to one that asks first", change: func(t *Terms) { t.Policy.AskFirst = true },
 			acquired: []any{queued, granted}, over: time.Second, asked: 3, state: driver.Granted,
 		},
@@ -192,42 +197,6 @@ func TestWait_ThatEndsSaysWhatItSaw(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestWait_WhatWasMissedBeforeAnAnswerIsNotTold: a wait that ends returns the store's last
-// answer, and not the failures before it.
-func TestWait_WhatWasMissedBeforeAnAnswerIsNotTold(t *testing.T) {
-	d := &script{renew: answersTo(driver.Reply{})} // its ticket is gone, so it asks for a new one
-	stage(t, d, func(t *testing.T, s *Session) {
-		ctx, cancel := context.WithCancel(t.Context())
-		d.acquire = func(_ context.Context, n int, _ *driver.Request) (driver.Reply, error) {
-			switch n {
-			case 2:
-				return driver.Reply{}, errReset
-			case 3:
-				cancel()
-			}
-			return queued, nil
-		}
-		p := pend(ctx, t, s, d, usual(), false)
-		time.Sleep(time.Minute)
-		is := p.now()
-		matches(t, is.err, []error{context.Canceled}, []error{ErrUnknown, errReset})
-		p.w.Close()
-	})
-}
-
-// TestWait_MayHaveTheLockWhenItsNextAcquireIsRefused: the ticket is gone, perhaps because it
-// was handed the lock.
-func TestWait_MayHaveTheLockWhenItsNextAcquireIsRefused(t *testing.T) {
-	d := &script{acquire: answers(queued, driver.ErrUnavailable), renew: answersTo(driver.Reply{})}
-	stage(t, d, func(t *testing.T, s *Session) {
-		p := pend(t.Context(), t, s, d, usual(), false)
-		time.Sleep(time.Minute)
-		is := p.now()
-		matches(t, is.err, []error{ErrUnknown}, []error{driver.ErrUnavailable})
-		p.w.Close()
-	})
 }
 
 // TestWait_ASecondAnswerAfterTheEndOfTheContext counts only if the policy lets the call go on after

@@ -2,7 +2,6 @@ package library_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,39 +10,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
-
-func TestLock_ContextThatHasEndedAsksNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store)
-		reason := errors.New("the caller's reason")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(reason)
-		past, done := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
-		defer done()
-		_, err := c.Mutex("k").Lock(ctx)
-		wantErr(t, err, context.Canceled, reason)
-		_, err = c.Mutex("k").TryLock(past)
-		wantErr(t, err, context.DeadlineExceeded)
-		if n := d.count(acquire); n > 0 {
-			t.Errorf("%d requests", n)
-		}
-	})
-}
-
-// TestLock_HR_D8_IdOfALostAnswerIsForbiddenForAMinute: the time does not depend on the TTL.
-func TestLock_HR_D8_IdOfALostAnswerIsForbiddenForAMinute(t *testing.T) {
-	for _, ttl := range []time.Duration{time.Second, 24 * time.Hour} {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, d := open(t, store)
-			d.on(acquire, 1, loses)
-			lease := must(t)(c.Mutex("k", leasehold.WithTTL(ttl), leasehold.WithoutRenewal()).Lock(t.Context()))
-			giveBack(t, lease)
-			if seen := d.seen(release); len(seen) != 1 || seen[0].ref.RejectIDFor != time.Minute {
-				t.Errorf("with a TTL of %v: released %+v, want the id forbidden for a minute", ttl, seen)
-			}
-		})
-	}
-}
 
 // noQueue is a store without a queue: it refuses requests for a lock that is held.
 type noQueue struct{ driver.Driver }

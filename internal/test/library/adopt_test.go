@@ -25,36 +25,6 @@ func left(t *testing.T, l leasehold.Locker) *leasehold.Lease {
 	return lease
 }
 
-func TestAdopt_HR_F13_TakesOverWhatDetachLeft(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store, leasehold.WithTTL(ttl))
-		b, _ := open(t, store, leasehold.WithTTL(ttl))
-		before := left(t, a.Mutex("k"))
-		time.Sleep(ttl / 2)
-		ctx, cancel := context.WithCancel(t.Context())
-		l := must(t)(b.Mutex("k").Adopt(ctx, before.ID()))
-		if l.ID() != before.ID() || l.Token() != before.Token() || l.Key() != "k" {
-			t.Errorf("lease %s of token %d, want %s of %d", l.ID(), l.Token(), before.ID(), before.Token())
-		}
-		time.Sleep(10 * ttl) // it is renewed
-		if l.State() != leasehold.Held {
-			t.Errorf("state %v", l.State())
-		}
-		_, err := a.Mutex("k").TryLock(t.Context())
-		wantErr(t, err, leasehold.ErrHeld)
-		inner, err := b.Mutex("k").TryLock(l.Context())
-		if err != nil {
-			t.Errorf("re-entry: %v", err)
-		} else if err := inner.Release(); err != nil {
-			t.Error(err)
-		}
-		cancel() // its context derives from that of Adopt
-		<-l.Context().Done()
-		giveBack(t, l)
-		wantFree(t, store, "k")
-	})
-}
-
 func TestAdopt_HR_F13_RefusesWhatIsNotThere(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		a, _ := open(t, store, leasehold.WithTTL(ttl))

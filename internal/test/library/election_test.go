@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,42 +15,23 @@ import (
 )
 
 func TestElection_HR_A10_CandidatesOfOneNameLeadOneAfterTheOther(t *testing.T) {
-	named := leasehold.WithName("scheduler")
-	for name, opts := range map[string][2][]leasehold.Option{
-		"of the client":   {{named}, nil},
-		"of the election": {nil, {named}},
-	} {
-		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
-			var mu sync.Mutex
-			leaders, terms := 0, 0
-			var wg sync.WaitGroup
-			for range 3 {
-				c, _ := open(t, store, opts[0]...)
-				wg.Go(func() {
-					err := c.Election("k", "", opts[1]...).Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
-						mu.Lock()
-						leaders, terms = leaders+1, terms+1
-						if leaders > 1 {
-							t.Errorf("%d lead at once", leaders)
-						}
-						mu.Unlock()
-						time.Sleep(time.Minute)
-						mu.Lock()
-						leaders--
-						mu.Unlock()
-						return nil
-					})
-					if err != nil {
-						t.Error(err)
-					}
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		named := leasehold.WithName("scheduler")
+		a, _ := open(t, store, named)
+		b, _ := open(t, store)
+		for i, next := range []*leasehold.Election{a.Election("k", ""), b.Election("k", "", named)} {
+			noErr(t, a.Election("k", "").Lead(t.Context(), func(context.Context, *leasehold.Lease) error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				err := next.Lead(ctx, func(context.Context, *leasehold.Lease) error {
+					t.Errorf("candidate %d leads at the same time", i)
+					return nil
 				})
-			}
-			wg.Wait()
-			if terms != 3 {
-				t.Errorf("%d terms", terms)
-			}
-		})
-	}
+				wantErr(t, err, context.DeadlineExceeded)
+				return nil
+			}))
+		}
+	})
 }
 
 func TestElection_HR_A10_IsNotEnteredUnderItsOwnLease(t *testing.T) {

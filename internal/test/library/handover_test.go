@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,21 +96,14 @@ func TestMaxWait_BoundsTheWaitAndNotTheLease(t *testing.T) {
 				t.Errorf("a hung store was waited for %v", got)
 			}
 		}
-		giveBack(t, first)
-	})
-}
-
-func TestMaxWait_ZeroAsksOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, _ := open(t, store)
 		b, d := open(t, store, leasehold.WithMaxWait(0))
-		lock(t, a, "k")
 		start := time.Now()
 		_, err := b.Mutex("k").Lock(context.Background())
 		wantErr(t, err, leasehold.ErrHeld)
 		if d.count(acquire) != 1 || d.seen(acquire)[0].req.TicketTTL != 0 || time.Since(start) != 0 {
-			t.Errorf("%d requests, %v", d.count(acquire), time.Since(start))
+			t.Errorf("a wait of zero takes %d requests and %v", d.count(acquire), time.Since(start))
 		}
+		giveBack(t, first)
 	})
 }
 
@@ -128,7 +122,7 @@ func TestDo_PanicReleases(t *testing.T) {
 	})
 }
 
-func TestAcquire_HasTheShapeOfAContext(t *testing.T) {
+func TestAcquire_L17_HasTheShapeOfAContext(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		ctx, release, err := c.Acquire(t.Context(), "k", time.Minute)
@@ -145,6 +139,10 @@ func TestAcquire_HasTheShapeOfAContext(t *testing.T) {
 		noErr(t, errors.Join(inner(), release(), release()))
 		wantErr(t, context.Cause(ctx), leasehold.ErrReleased)
 		wantFree(t, store, "k")
+		for _, ttl := range []time.Duration{-1, 1, math.MaxInt64} {
+			_, _, err := c.Acquire(t.Context(), "k", ttl)
+			wantErr(t, err, leasehold.ErrInvalid)
+		}
 	})
 }
 

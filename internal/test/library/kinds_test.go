@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,33 +120,6 @@ func TestDo_TakesEveryKind(t *testing.T) {
 	})
 }
 
-func TestHeldError_SaysWhenTheLockIsOnlyClosed(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
-		ctx := t.Context()
-		giveBack(t, must(t)(a.Mutex("k", leasehold.WithMinHold(time.Minute)).Lock(ctx)))
-		_, err := b.Mutex("k").TryLock(ctx)
-		var held *leasehold.HeldError
-		if !errors.As(err, &held) || !held.Closed || held.Remaining != time.Minute {
-			t.Errorf("got %v, %+v", err, held)
-		}
-	})
-}
-
-func TestBreak_IsKnownAtOnceInTheSameProcess(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		holder, d := open(t, store)
-		operator := newClient(t, breakable{newFault(store), store})
-		l := lock(t, holder, "k")
-		noErr(t, operator.Break(t.Context(), "k", l.ID(), "maintenance"))
-		if l.Context().Err() == nil || d.count(renew) != 0 {
-			t.Errorf("not known at once, after %d renewals", d.count(renew))
-		}
-		if cause := context.Cause(l.Context()); !strings.Contains(cause.Error(), "maintenance") || !errors.Is(cause, leasehold.ErrLost) {
-			t.Errorf("cause %v", cause)
-		}
-	})
-}
-
 // A lease that becomes less than it was.
 
 // writer returns a client, the lease of a writer, and the fault driver of the client.
@@ -186,25 +158,6 @@ func TestDowngrade_HR_A3_OfUnknownOutcomeLeavesAReader(t *testing.T) {
 		}
 		wantErr(t, w.Downgrade(t.Context()), leasehold.ErrMismatch)
 		giveBack(t, w, reader)
-	})
-}
-
-func TestDowngrade_HR_A3_NobodyReentersToWriteMeanwhile(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, w, d := writer(t, store)
-		d.on(acquire, 1, fault{late: time.Second})
-		done := make(chan error, 1)
-		go func() { done <- w.Downgrade(t.Context()) }()
-		synctest.Wait()
-		_, err := c.RWMutex("k").TryLock(w.Context())
-		wantErr(t, err, leasehold.ErrMismatch)
-		inner, err := c.RWMutex("k").TryRLock(w.Context())
-		if err != nil {
-			t.Fatalf("to read: %v", err)
-		}
-		noErr(t, <-done)
-		giveBack(t, w, inner)
-		wantFree(t, store, "k")
 	})
 }
 

@@ -16,24 +16,6 @@ import (
 
 const ttl = 10 * time.Second
 
-func TestLease_L5_SilentStoreLosesLeaseByLocalDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithTTL(ttl))
-		l := lock(t, c, "k")
-		time.Sleep(time.Hour)
-		deadline := l.Deadline()
-		d.on(renew, 0, hangs)
-		for !time.Now().Add(ttl / 3).After(deadline) {
-			time.Sleep(time.Millisecond)
-			deadline = l.Deadline()
-		}
-		<-l.Context().Done() // with a renewal in flight
-		if got := time.Since(deadline); got != 0 {
-			t.Errorf("lost %v after the deadline", got)
-		}
-	})
-}
-
 func TestLease_L6_BlipAtARenewalHeals(t *testing.T) {
 	for name, f := range map[string]fault{"refused": refuses, "failed": fails, "reply lost": loses, "hung": hangs} {
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
@@ -81,35 +63,6 @@ func TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestLease_StoppedProcessEndsTheContextAtTheNextRenewal(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, leasehold.WithTTL(ttl))
-		l := lock(t, c, "k")
-		clock.Advance(ttl)
-		start := time.Now()
-		<-l.Context().Done() // no call looks at the clock
-		if got := time.Since(start); got > ttl/3 {
-			t.Errorf("the context ended %v after the machine woke", got)
-		}
-	})
-}
-
-func TestExtend_NeverShortens(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, leasehold.WithTTL(time.Minute))
-		l := lock(t, c, "k")
-		before := l.Deadline()
-		noErr(t, l.Extend(t.Context(), time.Second))
-		if l.Deadline().Before(before) {
-			t.Errorf("the deadline came %v nearer", before.Sub(l.Deadline()))
-		}
-		snap, _ := store.Inspect(t.Context(), "k")
-		if snap.Holders[0].Remaining < 59*time.Second {
-			t.Errorf("the store keeps it for %v", snap.Holders[0].Remaining)
-		}
-	})
 }
 
 // TestSuspension_P2_P3_TimersOfBeforeServeNoLeaseOfAfterwards: timers stand still while the

@@ -906,30 +906,6 @@ func TestLocal_HasNoEffectWithoutAQueue(t *testing.T) {
 	})
 }
 
-// An outage of the store ends the wait of a local queue as it ends the wait of one call.
-func TestLocal_StoreIsAway(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithMaxOutage(10*time.Second))
-		d.on(acquire, 0, hangs)
-		all := queueUp(t, c, 3)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := c.Mutex("k").Lock(ctx)
-		wantErr(t, err, leasehold.ErrUnknown, context.DeadlineExceeded)
-		if errors.Is(err, leasehold.ErrHeld) {
-			t.Errorf("%v, want an unknown outcome", err)
-		}
-		for range 3 {
-			wantErr(t, all.next().err, leasehold.ErrUnknown)
-		}
-		d.heal()
-		time.Sleep(time.Minute)
-		wantFree(t, store, "k")
-		l := must(t)(c.Mutex("k").Lock(t.Context()))
-		giveBack(t, l)
-	})
-}
-
 // A lock that is handed over while the store is away costs the line no more than any
 // other outage.
 func TestLocal_OutageAtTheHandover(t *testing.T) {

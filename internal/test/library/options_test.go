@@ -221,12 +221,28 @@ func TestExtend_RefusesTTLOutOfBounds(t *testing.T) {
 	noErr(t, l.Extend(t.Context(), leasehold.MaxTTL))
 }
 
-func TestAcquire_L17_RefusesTTLOutOfBounds(t *testing.T) {
-	c := newClient(t, memdriver.New())
-	for _, ttl := range []time.Duration{-1, 1, math.MaxInt64} {
-		_, _, err := c.Acquire(t.Context(), "k", ttl)
-		wantErr(t, err, leasehold.ErrInvalid)
-	}
+// TestOptions_ReachTheStore: stores are tested for what they do with them.
+func TestOptions_ReachTheStore(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store)
+		ahead := time.Now().Add(time.Hour).UnixMicro()
+		l := lock(t, c, "k", leasehold.WithMinHold(time.Minute), leasehold.WithLockDelay(time.Hour), leasehold.WithMinToken(ahead))
+		if req := d.seen(acquire)[0].req; req.LockDelay != time.Hour || req.MinToken != ahead || l.Token() <= ahead {
+			t.Errorf("%+v, granted with token %d", req, l.Token())
+		}
+		time.Sleep(20 * time.Second)
+		giveBack(t, l)
+		_, err := c.Mutex("k").TryLock(t.Context())
+		var held *leasehold.HeldError
+		if !errors.As(err, &held) || !held.Closed || held.Remaining != 40*time.Second {
+			t.Errorf("%v, %+v, want closed for the rest of the minute", err, held)
+		}
+		start := time.Now()
+		giveBack(t, must(t)(c.Mutex("k").Lock(t.Context())))
+		if got := time.Since(start); got < 40*time.Second || got > 40*time.Second+10*time.Millisecond {
+			t.Errorf("closed for %v", got)
+		}
+	})
 }
 
 func TestLabels_AreNotTheCallersMap(t *testing.T) {

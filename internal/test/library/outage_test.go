@@ -3,7 +3,6 @@ package library_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -40,16 +39,6 @@ func eachWait(t *testing.T, f func(t *testing.T, store *memdriver.Driver, way []
 	}
 }
 
-// eachOutage runs f for each outage and each way to wait.
-func eachOutage(t *testing.T, f func(t *testing.T, store *memdriver.Driver, outage string, away fault, way []leasehold.Option)) {
-	t.Helper()
-	for name, away := range outages {
-		t.Run(name, func(t *testing.T) {
-			eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) { f(t, store, name, away, way) })
-		})
-	}
-}
-
 // TestLock_AnOutageUsesUpOneAttempt: the requests that are repeated during an outage count as one
 // attempt.
 func TestLock_AnOutageUsesUpOneAttempt(t *testing.T) {
@@ -79,64 +68,17 @@ func TestLock_AnOutageUsesUpOneAttempt(t *testing.T) {
 	}
 }
 
-// TestLock_EndsWhenTheOutageIsLongerThanMaxOutage: a call that is queued already has the same
-// limit as a call that begins.
-func TestLock_EndsWhenTheOutageIsLongerThanMaxOutage(t *testing.T) {
-	for name, f := range outages {
-		for _, queued := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, queued %v", name, queued), func(t *testing.T) {
-				eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
-					a, _ := open(t, store)
-					b, d := open(t, store, way...)
-					if queued {
-						held := lock(t, a, "k")
-						defer func() { _ = held.Release() }()
-					}
-					if !queued {
-						away(d, f)
-					}
-					ends := make(chan error, 1)
-					go func() {
-						_, err := b.Mutex("k", leasehold.WithMaxOutage(7*time.Second)).Lock(context.Background())
-						ends <- err
-					}()
-					if queued {
-						time.Sleep(time.Minute)
-						away(d, f)
-					}
-					start := time.Now()
-					err := <-ends
-					if errors.Is(err, leasehold.ErrUnknown) == errors.Is(err, leasehold.ErrUnavailable) {
-						t.Errorf("%v is not one of ErrUnknown and ErrUnavailable", err)
-					}
-					if took := time.Since(start); took < time.Second || took > 20*time.Second {
-						t.Errorf("it ended after %v", took)
-					}
-					if !strings.Contains(err.Error(), "asked for ") {
-						t.Errorf("%v does not state for how long the store was asked", err)
-					}
-					d.heal()
-					time.Sleep(2 * time.Minute)
-					if !queued {
-						wantFree(t, store, "k")
-					}
-				})
-			})
-		}
-	}
-}
-
 func TestElection_Lead_OutlivesAStoreThatIsAway(t *testing.T) {
-	eachOutage(t, func(t *testing.T, store *memdriver.Driver, _ string, f fault, way []leasehold.Option) {
+	eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
 		c, d := open(t, store, append(way, leasehold.WithMaxOutage(time.Second))...)
-		away(d, f) // at the start
+		away(d, refuses) // at the start
 		time.AfterFunc(10*time.Minute, d.heal)
 		terms := 0
 		err := c.Election("k", "v", leasehold.WithTTL(time.Second)).Lead(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
 			if terms++; terms == 3 {
 				return nil
 			}
-			away(d, f) // and in the middle of a term
+			away(d, hangs) // and in the middle of a term
 			time.AfterFunc(10*time.Minute, d.heal)
 			<-ctx.Done()
 			return ctx.Err()
@@ -148,35 +90,20 @@ func TestElection_Lead_OutlivesAStoreThatIsAway(t *testing.T) {
 }
 
 func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
-	eachOutage(t, func(t *testing.T, store *memdriver.Driver, name string, f fault, way []leasehold.Option) {
-		var told []leasehold.OutageInfo
-		var logged bytes.Buffer
-		c, d := open(t, store, append(way, leasehold.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))),
-			leasehold.WithObserver(leasehold.Observer{Outage: func(o leasehold.OutageInfo) { told = append(told, o) }}))...)
-		for i, lasts := range []time.Duration{100 * time.Millisecond, 20 * time.Second, 20 * time.Second} {
+	for name, f := range outages {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			var told []leasehold.OutageInfo
+			c, d := open(t, store, leasehold.WithObserver(leasehold.Observer{Outage: func(o leasehold.OutageInfo) { told = append(told, o) }}))
 			began := time.Now()
 			away(d, f)
-			time.AfterFunc(lasts, d.heal)
-			l := must(t)(c.Mutex("k").Lock(t.Context()))
-			giveBack(t, l)
+			time.AfterFunc(20*time.Second, d.heal)
+			giveBack(t, must(t)(c.Mutex("k").Lock(t.Context())))
 			synctest.Wait() // events are delivered in the background
-			if i == 0 && name != "hangs" && name != "silent" && len(told) > 0 {
-				t.Errorf("one lost request is an outage: %+v", told)
+			if len(told) != 2 || told[0].Over || !told[1].Over || told[0].Err == nil || !told[0].Since.Equal(began) {
+				t.Errorf("observed %+v, began %v", told, began)
 			}
-			if i == 0 {
-				told = nil
-				logged.Reset()
-				continue
-			}
-			if len(told) != 2*i || told[2*i-2].Over || !told[2*i-1].Over || told[2*i-2].Err == nil ||
-				!told[2*i-2].Since.Equal(began) {
-				t.Fatalf("%d, began %v: %+v", i, began, told)
-			}
-		}
-		if begins, ends := strings.Count(logged.String(), "does not answer"), strings.Count(logged.String(), "answers again"); begins != 2 || ends != 2 {
-			t.Errorf("%d lines of a beginning, %d of an end:\n%s", begins, ends, &logged)
-		}
-	})
+		})
+	}
 }
 
 // Without WithLogger an outage, such as a wrong port, is logged by the program's default

@@ -55,37 +55,6 @@ func TestReentry_OwnerIsOfOneLock(t *testing.T) {
 	})
 }
 
-// TestReentry_NameIsNoOwner: WithName has no effect on re-entry.
-func TestReentry_NameIsNoOwner(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, leasehold.WithName("web"))
-		if l := lock(t, c, "k"); l.Owner() != "web" {
-			t.Errorf("held by %q", l.Owner())
-		}
-		for _, opts := range [][]leasehold.Option{nil, {leasehold.WithName("web")}} {
-			_, err := c.Mutex("k", opts...).TryLock(t.Context())
-			wantErr(t, err, leasehold.ErrHeld)
-		}
-	})
-}
-
-func TestReentry_OuterFirstKeepsTheInner(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		outer := lock(t, c, "k")
-		inner := must(t)(c.Mutex("k").Lock(context.WithoutCancel(outer.Context())))
-		giveBack(t, outer)
-		wantErr(t, context.Cause(outer.Context()), leasehold.ErrReleased)
-		if inner.State() != leasehold.Held || inner.Context().Err() != nil {
-			t.Errorf("inner is %v, %v", inner.State(), context.Cause(inner.Context()))
-		}
-		_, err := c.Mutex("k").TryLock(t.Context())
-		wantErr(t, err, leasehold.ErrHeld)
-		giveBack(t, inner)
-		wantFree(t, store, "k")
-	})
-}
-
 // Under another context this process does not detect that the owner holds the lock.
 func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {

@@ -178,64 +178,14 @@ func TestClose_L16_LeavesNoGoroutine(t *testing.T) {
 	}
 }
 
-func TestNew_RefusesNoDriver(t *testing.T) {
+func TestNew_RefusesNoDriverAndNoClass(t *testing.T) {
 	var typed *memdriver.Driver
 	for _, d := range []driver.Driver{nil, typed} {
 		_, err := leasehold.New(d)
 		wantErr(t, err, leasehold.ErrInvalid)
 	}
-}
-
-func TestMinHold_KeepsTheLockClosedAfterACleanRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		l := lock(t, c, "k", leasehold.WithMinHold(time.Minute))
-		time.Sleep(20 * time.Second)
-		giveBack(t, l)
-		_, err := c.Mutex("k").TryLock(t.Context())
-		wantErr(t, err, leasehold.ErrHeld)
-		start := time.Now()
-		l = must(t)(c.Mutex("k").Lock(t.Context()))
-		if got := time.Since(start); got < 40*time.Second || got > 40*time.Second+10*time.Millisecond {
-			t.Errorf("closed for %v more, want 40s", got)
-		}
-		giveBack(t, l)
-		lock(t, c, "k")
-	})
-}
-
-func TestLockDelay_FollowsALossAndNotARelease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithLockDelay(time.Minute))
-		b, _ := open(t, store)
-		giveBack(t, lock(t, a, "k"))
-		start := time.Now()
-		lock(t, a, "k")
-		d.on(renew, 0, fails)
-		if _, err := b.Mutex("k").Lock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := time.Since(start); got < ttl+time.Minute || got > ttl+time.Minute+10*time.Millisecond {
-			t.Errorf("free after %v, want %v", got, ttl+time.Minute)
-		}
-	})
-}
-
-func TestMinToken_RaisesTheTokenAndThoseAfterIt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		first := lock(t, c, "k")
-		giveBack(t, first)
-		least := first.Token() + 1_000_000
-		second := lock(t, c, "k", leasehold.WithMinToken(least))
-		giveBack(t, second)
-		third := lock(t, c, "k")
-		if second.Token() <= least || third.Token() <= second.Token() {
-			t.Errorf("tokens %d, %d, %d with a minimum of %d", first.Token(), second.Token(), third.Token(), least)
-		}
-		_, err := c.Mutex("far", leasehold.WithMinToken(1<<53-1)).TryLock(t.Context())
-		wantErr(t, err, leasehold.ErrInvalid)
-	})
+	_, err := leasehold.New(memdriver.New(), leasehold.WithClass(nil))
+	wantErr(t, err, leasehold.ErrInvalid)
 }
 
 // TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall: a lease is not lost if it ran out while the

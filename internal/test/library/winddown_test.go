@@ -253,25 +253,3 @@ func TestWindDown_DoAndLeadReleaseAfterTheirFunction(t *testing.T) {
 		}
 	})
 }
-
-// TestWindDown_OfAnotherLockAroundIt: a lock that was taken under the context of another
-// stays closed when that one is lost.
-func TestWindDown_OfAnotherLockAroundIt(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, leasehold.WithTTL(ttl))
-		outer := lock(t, c, "outer")
-		inner := must(t)(c.Mutex("inner").Lock(outer.Context()))
-		if _, err := store.Break(t.Context(), "outer", outer.ID(), "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		<-inner.Context().Done()
-		wantErr(t, context.Cause(inner.Context()), leasehold.ErrBroken)
-		if outer.State() != leasehold.Lost || inner.State() != leasehold.ContextEnded {
-			t.Errorf("outer %v, inner %v", outer.State(), inner.State())
-		}
-		giveBack(t, inner)
-		if s := c.Stats(); s.Lost != 1 || s.Released != 1 {
-			t.Errorf("%+v, want one that was lost", s)
-		}
-	})
-}
