@@ -48,9 +48,7 @@ func TestAdopt_HR_F13_RefusesWhatIsNotThere(t *testing.T) {
 		adopt("never", "NEVERTHERE", leasehold.ErrNotHeld)
 
 		broken := left(t, a.Mutex("broken"))
-		if _, err := store.Break(t.Context(), "broken", broken.ID(), "stale"); err != nil {
-			t.Fatal(err)
-		}
+		breakIt(t, store, broken)
 		adopt("broken", broken.ID(), leasehold.ErrNotHeld, leasehold.ErrBroken)
 
 		other := lock(t, a, "other")

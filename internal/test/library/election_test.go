@@ -100,9 +100,7 @@ func TestElection_ErrorOfTheFunctionIsNeverDropped(t *testing.T) {
 				if terms++; terms > 1 {
 					return nil
 				}
-				if _, err := store.Break(ctx, "k", l.ID(), "stuck"); err != nil {
-					t.Error(err)
-				}
+				breakIt(t, store, l)
 				<-ctx.Done()
 				return row.result(ctx)
 			})

@@ -342,3 +342,17 @@ func noErr(t *testing.T, err error) {
 		t.Error(err)
 	}
 }
+
+// deleteIt ends a lease in the store; the holder does not notice.
+func deleteIt(t *testing.T, store *memdriver.Driver, l *leasehold.Lease) {
+	t.Helper()
+	_, err := store.Release(t.Context(), driver.Ref{Key: l.Key(), ID: l.ID()})
+	noErr(t, err)
+}
+
+// breakIt breaks a lease.
+func breakIt(t *testing.T, store *memdriver.Driver, l *leasehold.Lease) {
+	t.Helper()
+	_, err := store.Break(t.Context(), l.Key(), l.ID(), "stuck")
+	noErr(t, err)
+}

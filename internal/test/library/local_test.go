@@ -75,6 +75,19 @@ func (c *calls) served(i int) *leasehold.Lease {
 	return a.lease
 }
 
+// rest serves the calls from the i'th to the n'th, each with a greater token than the one before.
+func (c *calls) rest(token int64, i, n int) {
+	c.t.Helper()
+	for ; i < n; i++ {
+		l := c.served(i)
+		if l.Token() <= token {
+			c.t.Errorf("token %d after %d", l.Token(), token)
+		}
+		token = l.Token()
+		giveBack(c.t, l)
+	}
+}
+
 // none checks that no call has an outcome now.
 func (c *calls) none() {
 	c.t.Helper()
@@ -189,15 +202,7 @@ func TestLocal_TokensRiseOverADeath(t *testing.T) {
 		all.none()
 		d.heal()
 		giveBack(t, l)
-		token := l.Token()
-		for i := range 8 {
-			l := all.served(i + 2)
-			if l.Token() <= token {
-				t.Errorf("token %d after %d", l.Token(), token)
-			}
-			token = l.Token()
-			giveBack(t, l)
-		}
+		all.rest(l.Token(), 2, 10)
 	})
 }
 
@@ -364,11 +369,7 @@ func TestLocal_EndsOfATurn(t *testing.T) {
 			t.Fatalf("%v, token %d after %d", err, adopted.Token(), l.Token())
 		}
 		giveBack(t, adopted)
-		next := all.served(2)
-		if next.Token() <= adopted.Token() {
-			t.Errorf("token %d after %d", next.Token(), adopted.Token())
-		}
-		giveBack(t, next)
+		all.rest(adopted.Token(), 2, 3)
 		wantFree(t, store, "k")
 	})
 	runBubble(t, "lowered", func(t *testing.T, store *memdriver.Driver) {
@@ -494,48 +495,22 @@ func TestLocal_WhoSharesALine(t *testing.T) {
 
 func TestLocal_ObserversSeeEveryGrant(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		var mu sync.Mutex
-		var tokens []int64
-		seen := make(map[string]int)
-		note := func(what string) {
-			mu.Lock()
-			defer mu.Unlock()
-			seen[what]++
-		}
-		c, _ := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithObserver(leasehold.Observer{
-			Waiting: func(context.Context, leasehold.WaitingInfo) { note("waiting") },
-			Acquired: func(ctx context.Context, a leasehold.AcquiredInfo) context.Context {
-				note("acquired")
-				if want := time.Duration(len(tokens)) * time.Second; a.Waited != want || a.Queued != (want > 0) {
-					t.Errorf("waited %v, want %v", a.Waited, want)
-				}
-				tokens = append(tokens, a.Token)
-				return ctx
-			},
-			Ended: func(_ context.Context, e leasehold.EndedInfo) {
-				note("ended")
-				if e.Token != tokens[len(tokens)-1] || e.Held != time.Second || e.Reason() != "released" {
-					t.Errorf("%+v", e)
-				}
-			},
-			Released: func(_ context.Context, e leasehold.ReleasedInfo) {
-				note("released")
-				if e.Err != nil {
-					t.Error(e.Err)
-				}
-			},
-		}))
-		all := queueUp(t, c, 4)
-		for i := range 4 {
+		c, _, d := observed(t, store, leasehold.WithLocalHandover(100))
+		all := queueUp(t, c, 3)
+		for i := range 3 {
 			l := all.served(i)
+			if last := d.acq[i]; len(d.acq) != i+1 || last.Token != l.Token() || last.Waited != time.Duration(i)*time.Second || last.Queued != (i > 0) {
+				t.Errorf("%d: observed %+v", i, d.acq)
+			}
+			d.take()
 			time.Sleep(time.Second)
 			giveBack(t, l)
-		}
-		if seen["acquired"] != 4 || seen["ended"] != 4 || seen["released"] != 4 || seen["waiting"] != 3 {
-			t.Errorf("%v", seen)
-		}
-		if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 4 {
-			t.Errorf("tokens %v", tokens)
+			if synctest.Wait(); d.ended[i].Token != l.Token() {
+				t.Errorf("%d: observed the end of %d, want %d", i, d.ended[i].Token, l.Token())
+			}
+			if lines := d.take(); !slices.Contains(lines, "ended: released after 1s") || !slices.Contains(lines, "released: confirmed") {
+				t.Errorf("%d: observed %q", i, lines)
+			}
 		}
 	})
 }
@@ -653,9 +628,7 @@ func TestLocal_L8_ARefillThatFindsNoLeaseEndsIt(t *testing.T) {
 			if pin && !pinning.Keep(l) {
 				t.Error("not kept")
 			}
-			if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
-				t.Fatal(err)
-			}
+			deleteIt(t, store, l)
 			start := time.Now()
 			<-l.Context().Done()
 			if passed := time.Since(start); passed > way {
@@ -808,20 +781,13 @@ func TestLocal_AsksAStoreThatForgot(t *testing.T) {
 		all := queueUp(t, c, 3)
 		l := all.served(0)
 		synctest.Wait() // tokens are reserved
-		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
-			t.Fatal(err)
-		}
+		deleteIt(t, store, l)
 		foreign := lock(t, other, "k")
 		time.Sleep(1100 * time.Millisecond)
 		_ = l.Release()
 		all.none()
 		giveBack(t, foreign)
-		next := all.served(1)
-		if next.Token() <= foreign.Token() {
-			t.Errorf("token %d after %d", next.Token(), foreign.Token())
-		}
-		giveBack(t, next)
-		giveBack(t, all.served(2))
+		all.rest(foreign.Token(), 1, 3)
 	})
 }
 
@@ -897,9 +863,7 @@ func TestLocal_HasNoEffectWithoutAQueue(t *testing.T) {
 		}
 		defer c.Close()
 		all := queueUp(t, c, 3)
-		for i := range 3 {
-			giveBack(t, all.served(i))
-		}
+		all.rest(0, 0, 3)
 		if n := d.count(acquire); n < 3 {
 			t.Errorf("%d acquires for three calls", n)
 		}
@@ -920,9 +884,7 @@ func TestLocal_OutageAtTheHandover(t *testing.T) {
 		time.Sleep(time.Minute)
 		all.none()
 		d.heal()
-		for i := range 3 {
-			giveBack(t, all.served(i))
-		}
+		all.rest(0, 0, 3)
 		time.Sleep(time.Minute)
 		wantFree(t, store, "k")
 	})

@@ -188,32 +188,21 @@ func lockClosed(ctx context.Context, c *leasehold.Client, key string) error {
 }
 
 func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
-	breakIt := func(t *testing.T, _ *leasehold.Client, store *memdriver.Driver, l *leasehold.Lease) {
-		if _, err := store.Break(t.Context(), l.Key(), l.ID(), "stuck"); err != nil {
-			t.Error(err)
-		}
-	}
 	for want, row := range map[string]struct {
 		renewals *fault
 		opts     []leasehold.Option
 		lost     bool
-		end      func(*testing.T, *leasehold.Client, *memdriver.Driver, *leasehold.Lease)
+		end      func(*testing.T, *memdriver.Driver, *leasehold.Lease)
 	}{
-		"detached": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Driver, l *leasehold.Lease) {
-			noErr(t, l.Detach(t.Context()))
-		}},
-		"released": {end: func(t *testing.T, _ *leasehold.Client, _ *memdriver.Driver, l *leasehold.Lease) {
-			giveBack(t, l)
-		}},
+		"detached": {end: func(t *testing.T, _ *memdriver.Driver, l *leasehold.Lease) { noErr(t, l.Detach(t.Context())) }},
+		"released": {end: func(t *testing.T, _ *memdriver.Driver, l *leasehold.Lease) { giveBack(t, l) }},
 		"broken":   {lost: true, end: breakIt},
 		"gone":     {lost: true, end: deleteIt},
 		"expired":  {lost: true, renewals: &hangs},
 		"failed":   {lost: true, renewals: &fails, opts: []leasehold.Option{leasehold.WithMaxRenewAttempts(2)}},
 		"max_hold": {opts: []leasehold.Option{leasehold.WithMaxHold(time.Second)}},
-		"closed": {end: func(t *testing.T, c *leasehold.Client, _ *memdriver.Driver, _ *leasehold.Lease) {
-			noErr(t, c.Close())
-		}},
-		"context": {},
+		"closed":   {},
+		"context":  {},
 	} {
 		runBubble(t, want, func(t *testing.T, store *memdriver.Driver) {
 			c, f, d := observed(t, store, row.opts...)
@@ -223,10 +212,13 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 			if row.renewals != nil {
 				f.on(renew, 0, *row.renewals)
 			}
-			if row.end != nil {
-				row.end(t, c, store, l)
-			} else if want == "context" {
+			switch {
+			case row.end != nil:
+				row.end(t, store, l)
+			case want == "context":
 				cancel()
+			case want == "closed":
+				noErr(t, c.Close())
 			}
 			<-l.Context().Done()
 			_ = l.Release()
@@ -243,18 +235,11 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 	}
 }
 
-// deleteIt ends a lease in the store; the holder does not notice.
-func deleteIt(t *testing.T, _ *leasehold.Client, store *memdriver.Driver, l *leasehold.Lease) {
-	if _, err := store.Release(t.Context(), driver.Ref{Key: l.Key(), ID: l.ID()}); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestObserver_ALossThatIsFoundAtTheReleaseIsToldThen(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, f, d := observed(t, store)
 		l := lock(t, c, "k")
-		deleteIt(t, c, store, l)
+		deleteIt(t, store, l)
 		wantErr(t, l.Release(), leasehold.ErrLost)
 		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "ended: released after 0s", "released: lost")
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
@@ -167,9 +166,7 @@ func TestLoss_HR_C2_LoggingItDelaysNoRenewal(t *testing.T) {
 		for i := range 20 {
 			others = append(others, lock(t, c, fmt.Sprint(i)))
 		}
-		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: lost.ID()}); err != nil {
-			t.Fatal(err)
-		}
+		deleteIt(t, store, lost)
 		<-lost.Context().Done()
 		time.Sleep(10 * ttl)
 		for _, l := range others {

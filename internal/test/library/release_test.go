@@ -209,9 +209,7 @@ func TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall(t *testing.T) {
 		c, d := open(t, store)
 		l := lock(t, c, "k")
 		d.on(release, 1, refuses)
-		if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()}); err != nil {
-			t.Fatal(err)
-		}
+		deleteIt(t, store, l)
 		wantErr(t, l.Release(), leasehold.ErrLost)
 	})
 }

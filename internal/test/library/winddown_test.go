@@ -140,9 +140,7 @@ func TestWindDown_CloseAndBreakEndIt(t *testing.T) {
 		wantErr(t, l.Release(), leasehold.ErrLost, leasehold.ErrClosed)
 	})
 	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, _ *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
-		if _, err := store.Break(t.Context(), "k", l.ID(), "stuck"); err != nil {
-			t.Error(err)
-		}
+		breakIt(t, store, l)
 		wantErr(t, l.Release(), leasehold.ErrLost, leasehold.ErrBroken)
 		wantFree(t, store, "k")
 	})
