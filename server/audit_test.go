@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -18,18 +17,6 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// sheet is the writer of an audit log.
-type sheet struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *sheet) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
 // entry is a line of an audit log.
 type entry struct {
 	Time                                                       time.Time
@@ -37,11 +24,10 @@ type entry struct {
 	Token, HeldMs, WaitedMs                                    int64
 }
 
-func (s *sheet) entries(t *testing.T) (all []entry) {
+// entries returns the lines of an audit log.
+func (s *safe) entries(t *testing.T) (all []entry) {
 	t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for line := range strings.SplitSeq(strings.TrimSpace(s.text.String()), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(s.String()), "\n") {
 		var e entry
 		if line == "" {
 			continue
@@ -57,7 +43,7 @@ func (s *sheet) entries(t *testing.T) (all []entry) {
 func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file, _ := openAuth(t, roles())
-		log := new(sheet)
+		log := new(safe)
 		store := memdriver.New()
 		_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
 		say := func(method, path, body string, want int) {
@@ -99,7 +85,7 @@ func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
 
 func TestAudit_OfALeaseThatAnotherReplicaGrantedTheEndIsTold(t *testing.T) {
 	store := memdriver.New()
-	first, second := new(sheet), new(sheet)
+	first, second := new(safe), new(safe)
 	_, one := serve(t, store, server.WithAuditLog(first))
 	_, two := serve(t, struct{ *memdriver.Driver }{store}, server.WithAuditLog(second))
 	must(t, 201, "POST", one+"/v1/locks/k", `{"leaseId":"a","owner":"w","ttlMs":60000}`)
@@ -130,21 +116,21 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 	const lock, lease = "/v1/locks/k", "/v1/locks/k/leases/a"
 	type say func(method, path, body string, want int)
 	// expired returns when a lease that was granted after a has expired in the log.
-	expired := func(t *testing.T, log *sheet, say say) {
+	expired := func(t *testing.T, log *safe, say say) {
 		say("POST", "/v1/locks/other", `{"leaseId":"later","ttlMs":6000}`, 201)
 		eventually(t, func() bool {
 			return slices.ContainsFunc(log.entries(t), func(e entry) bool { return e.Lease == "later" && e.Reason == "expired" })
 		})
 	}
-	says := func(method, path, body string, want int) func(*testing.T, *sheet, say) {
-		return func(_ *testing.T, _ *sheet, say say) { say(method, path, body, want) }
+	says := func(method, path, body string, want int) func(*testing.T, *safe, say) {
+		return func(_ *testing.T, _ *safe, say say) { say(method, path, body, want) }
 	}
 	for name, c := range map[string]struct {
 		verb         string // whose answer is late
 		elsewhere    bool   // the lease is broken by another replica before
 		ttl, renewal string
-		meanwhile    func(t *testing.T, log *sheet, say say)
-		after        func(t *testing.T, log *sheet, say say)
+		meanwhile    func(t *testing.T, log *safe, say say)
+		after        func(t *testing.T, log *safe, say say)
 		reason       string
 		detail, by   string
 	}{
@@ -176,7 +162,7 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				file, _ := openAuth(t, roles())
-				log := new(sheet)
+				log := new(safe)
 				store, done, answer := late(c.verb)
 				_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
 				say := func(method, path, body string, want int) {
@@ -227,7 +213,7 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) {
 	for _, verb := range []string{"release", "break"} {
 		t.Run(verb, func(t *testing.T) {
-			log := new(sheet)
+			log := new(safe)
 			store, done, answer := late(verb)
 			_, base := serve(t, store, server.WithAuditLog(log))
 			const lock = "/v1/locks/k"
@@ -263,7 +249,7 @@ func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) 
 
 func TestAudit_ALeaseThatExpiresWhileTheServiceDrainsIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log := new(sheet)
+		log := new(safe)
 		s, base := serve(t, memdriver.New(), server.WithAuditLog(log))
 		must(t, 201, "POST", base+"/v1/locks/k", `{"leaseId":"a","ttlMs":1000}`)
 		s.Drain()
@@ -275,7 +261,7 @@ func TestAudit_ALeaseThatExpiresWhileTheServiceDrainsIsTold(t *testing.T) {
 }
 
 func TestAudit_NothingIsKeptOfALeaseThatRequestsOnlyAskAbout(t *testing.T) {
-	s, base := serve(t, memdriver.New(), server.WithAuditLog(new(sheet)))
+	s, base := serve(t, memdriver.New(), server.WithAuditLog(new(safe)))
 	for _, c := range []struct {
 		method, path, body string
 		want               int

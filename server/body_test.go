@@ -1,7 +1,7 @@
 package server_test
 
 import (
-	"fmt"
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,32 +11,10 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// TestServer_H5_ABodyIsReadByItselfWhateverCameBefore sends bodies of all kinds one after the
-// other, because one body must not affect the next.
-func TestServer_H5_ABodyIsReadByItselfWhateverCameBefore(t *testing.T) {
-	base := listenInMemory(t, memdriver.New())
-	for round := range 3 {
-		for i, row := range []struct {
-			body string
-			want int
-		}{
-			{`null`, http.StatusCreated},
-			{" {\"leaseId\":\"a\"} \r\n", http.StatusCreated},
-			{`{"leaseId":"b"} {"leaseId":"c"}`, http.StatusBadRequest},
-			{`{"leaseId":"b"`, http.StatusBadRequest},
-			{``, http.StatusCreated},
-			{"\n", http.StatusCreated},
-			{`{"leaseid":1}`, http.StatusBadRequest},
-			{`{"leaseId":"b"}]`, http.StatusBadRequest},
-			{`{}`, http.StatusCreated},
-		} {
-			url := fmt.Sprintf("%s/v1/locks/%d-%d", base, round, i)
-			if status, text := ask(t, http.MethodPost, url, row.body); status != row.want {
-				t.Errorf("%q is answered %d, want %d: %s", row.body, status, row.want, text)
-			}
-		}
-	}
-}
+// arrived is a body that has arrived completely.
+type arrived struct{ bytes.Reader }
+
+func (*arrived) Close() error { return nil }
 
 // TestServer_H5_ALargeBodyIsRefusedAlsoWhereItHasArrived gives the handler a body as
 // a server does that has read it.

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver/memdriver"
@@ -30,9 +29,13 @@ func byKey(name string) map[string]struct{ method, path, body string } {
 	}
 }
 
-// A proxy that cleans or decodes paths would change these names.
+// A proxy that cleans or decodes paths would change these names. Logs, metrics and limits count
+// each request as the operation on its lock.
 func TestByKey_NamesThatAPathMayLose(t *testing.T) {
-	_, base := serve(t, memdriver.New())
+	seen := make(chan string, 1)
+	_, base := serve(t, memdriver.New(), server.WithObserver(func(_ *http.Request, x *server.Exchange) {
+		seen <- fmt.Sprint(x.Operation(), " ", x.Name, " ", x.LeaseID)
+	}))
 	for _, name := range []string{".", "..", "./x", "a/../b", "a//b", "/", "a/", "a%2Fb", "%", "x:break", `"q\`, "é", "a?b#c"} {
 		requests := byKey(name)
 		for _, step := range []struct {
@@ -58,6 +61,13 @@ func TestByKey_NamesThatAPathMayLose(t *testing.T) {
 			}
 			if got.Key != name && step.verb != "break" {
 				t.Errorf("%s of %q is answered for %q", step.verb, name, got.Key)
+			}
+			want := step.verb + " " + name + " a"
+			if r.method == "GET" {
+				want = "inspect " + name + " "
+			}
+			if got := <-seen; got != want {
+				t.Errorf("%s of %q is observed as %q", step.verb, name, got)
 			}
 		}
 	}
@@ -104,31 +114,5 @@ func TestByKey_WhatIsOutOfBoundsIsRefused(t *testing.T) {
 			status, text := ask(t, method, base+path, body)
 			refused(t, method+" "+path+" "+body, status, text, server.Invalid)
 		}
-	}
-}
-
-// Logs, metrics and limits count a request under the name of its lock.
-func TestByKey_IsObservedAsTheOperationOnTheLock(t *testing.T) {
-	var mu sync.Mutex
-	seen := make(map[string]string)
-	note := func(_ *http.Request, x *server.Exchange) {
-		mu.Lock()
-		defer mu.Unlock()
-		seen[x.Operation()] = x.Name + " " + x.LeaseID
-	}
-	_, base := serve(t, memdriver.New(), server.WithObserver(note))
-	for _, verb := range []string{"acquire", "renew", "inspect", "release", "break"} {
-		r := byKey("a/../b")[verb]
-		ask(t, r.method, base+r.path, r.body)
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	for _, operation := range []string{"acquire", "renew", "release", "break"} {
-		if got := seen[operation]; got != "a/../b a" {
-			t.Errorf("%s is observed for %q", operation, got)
-		}
-	}
-	if got := seen["inspect"]; got != "a/../b " {
-		t.Errorf("inspect is observed for %q", got)
 	}
 }

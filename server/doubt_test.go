@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -70,55 +71,44 @@ func newRefusing(enough int32) *refusing {
 
 // The store refuses requests at the end of a wait. A store with a queue still has the place, and
 // may hand the lock over. A store without a queue has not confirmed recently that the lock is
-// held.
+// held. The client may have sent another request for the lease, which ends later.
 func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		queue  bool
-		ticket string
+		name          string
+		queue, beside bool
+		ticket        string
 	}{
-		{"its place is kept", true, "3000"},
-		{"it has no place afterwards", true, "0"},
-		{"there is no queue", false, "0"},
+		{"its place is kept", true, false, "3000"},
+		{"it has no place afterwards", true, false, "0"},
+		{"there is no queue", false, false, "0"},
+		{"beside another, its place is kept", true, true, "3000"},
+		{"beside another, it has no place afterwards", true, true, "0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := newRefusing(1)
+				enough := int32(1)
+				if row.beside {
+					enough = 2
+				}
+				store := newRefusing(enough)
 				var asked driver.Driver = struct{ driver.Driver }{store} // without hints
 				if !row.queue {
 					asked = blind{store, nil}
 				}
 				_, base := serve(t, asked)
 				must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
-				code, text := ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":2500,"ticketMs":`+row.ticket+`}`)
-				refused(t, "acquire", code, text, server.Unknown)
-				store.away.Store(false)
-			})
-		})
-	}
-}
-
-// A client has sent two requests for one lease, and one ends before the other.
-func TestAcquire_AWaitThatEndsBesideAnotherWhileTheStoreRefusesIsUnknown(t *testing.T) {
-	for _, ticket := range []string{"3000", "0"} {
-		t.Run("a ticket of "+ticket+" ms", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newRefusing(2)
-				_, base := serve(t, struct{ driver.Driver }{store}) // without hints
-				must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
 				wait := func(ms string) (int, string) {
-					return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+ticket+`}`)
+					return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+row.ticket+`}`)
 				}
-				ended := make(chan struct{})
-				go func() {
-					defer close(ended)
-					wait("4000")
-				}()
-				eventually(t, func() bool { return store.answered.Load() == 1 })
+				var other sync.WaitGroup
+				if row.beside {
+					other.Go(func() { wait("4000") })
+					eventually(t, func() bool { return store.answered.Load() == 1 })
+				}
 				code, text := wait("2500")
 				refused(t, "acquire", code, text, server.Unknown)
 				store.away.Store(false)
-				<-ended
+				other.Wait()
 			})
 		})
 	}

@@ -75,10 +75,17 @@ func TestHost_IsComparedWithoutAuthentication(t *testing.T) {
 	}
 }
 
-func TestOptions_NamesOfHosts(t *testing.T) {
+func TestOptions_OutOfBoundsAreRefused(t *testing.T) {
+	var all []server.Option
 	for _, name := range []string{"", ".", "http://locks", "locks/x", "*.locks", "a,b", "a b"} {
-		if _, err := server.New(memdriver.New(), server.WithAllowedHosts(name)); err == nil {
-			t.Errorf("%q is taken", name)
+		all = append(all, server.WithAllowedHosts(name))
+	}
+	for _, n := range [][2]int{{0, 1}, {1, 0}, {1, 1_000_001}} {
+		all = append(all, server.WithMaxWaiters(n[0], n[1]))
+	}
+	for i, option := range all {
+		if _, err := server.New(memdriver.New(), option); err == nil {
+			t.Errorf("option %d is taken", i)
 		}
 	}
 }

@@ -217,20 +217,10 @@ func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
 	town.await("k", window, "free", func(snap driver.Snapshot) bool { return len(snap.Holders) == 0 })
 }
 
-// The bound of forbidMs does not depend on the maximum TTL.
-func TestRelease_HR_D8_MayForbidTheIDForLongerThanLeasesLive(t *testing.T) {
-	store := memdriver.New()
-	town := &town{t, store, [2]string{listen(t, store, server.WithMaxTTL(10*time.Second))}}
-	must(t, 201, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"w"}`)
-	if status, text := ask(t, "DELETE", town.url(0, "/v1/locks/k/leases/w?forbidMs=60000"), ""); status != 204 {
-		t.Error(status, text)
-	}
-}
-
 // A job that keeps its lock closed for an hour may have a short lease. The maximum TTL guards
 // against clients that died, and a client that releases is alive. A lock delay begins after the
 // loss of a lease, so it is bounded, and refused before the lock is taken.
-func TestRelease_MayKeepTheLockClosedForLongerThanLeasesLive(t *testing.T) {
+func TestRelease_HR_D8_MayKeepTheLockClosedAndForbidTheIDForLongerThanLeasesLive(t *testing.T) {
 	store := memdriver.New()
 	town := &town{t, store, [2]string{listen(t, store, server.WithMaxTTL(10*time.Second))}}
 	lock := town.url(0, "/v1/locks/k")
@@ -241,7 +231,7 @@ func TestRelease_MayKeepTheLockClosedForLongerThanLeasesLive(t *testing.T) {
 	if status, text := ask(t, "DELETE", lock+"/leases/w?keepMs=86400001", ""); status != 400 {
 		t.Errorf("kept closed for more than a day: %d %s", status, text)
 	}
-	if status, text := ask(t, "DELETE", lock+"/leases/w?keepMs=86400000", ""); status != 204 {
+	if status, text := ask(t, "DELETE", lock+"/leases/w?keepMs=86400000&forbidMs=60000", ""); status != 204 {
 		t.Errorf("kept closed for a day: %d %s", status, text)
 	}
 	if reply, err := store.Acquire(t.Context(), driver.Request{Key: "k", ID: "x", TTL: time.Second}); err != nil || reply.State != driver.Busy || reply.RetryAfter < 23*time.Hour {

@@ -2,76 +2,39 @@ package server_test
 
 import (
 	"context"
-	"fmt"
 	"maps"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// TestLease_CostsTheStoreAsLittleAsItCan: the service stores no leases, but passes to the store
-// whether the lock was contended.
-func TestLease_CostsTheStoreAsLittleAsItCan(t *testing.T) {
-	redis := redistest.Start(t)
-	d, err := rueidisdriver.Open(redis.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	url := listen(t, d) + "/v1/locks/k"
-	made := 0
-	id := func() string {
-		made++
-		return fmt.Sprintf("%026d", made)
-	}
-	take := func(id string) {
-		if status, text := ask(t, "POST", url, fmt.Sprintf(`{"leaseId":%q,"waitMs":60000}`, id)); status != 201 {
-			t.Error(status, text)
+// TestLease_CostsTheStoreTwoRequests, also if it was waited for: the ticket takes the lock.
+func TestLease_CostsTheStoreTwoRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(map[string]int)
+		var mu sync.Mutex
+		store := &hooked{memdriver.New(), func(_ context.Context, verb, id string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			asked[verb+" "+id]++
+			return nil
+		}}
+		_, base := serve(t, store)
+		lock := base + "/v1/locks/k"
+		must(t, 201, "POST", lock, `{"leaseId":"a"}`)
+		var next sync.WaitGroup
+		next.Go(func() { must(t, 201, "POST", lock, `{"leaseId":"b","waitMs":60000}`) })
+		synctest.Wait()
+		must(t, 204, "DELETE", lock+"/leases/a", "")
+		next.Wait()
+		must(t, 204, "DELETE", lock+"/leases/b", "")
+		want := map[string]int{"acquire a": 1, "release a": 1, "acquire b": 2, "release b": 1}
+		if !maps.Equal(asked, want) {
+			t.Errorf("asked %v, want %v", asked, want)
 		}
-	}
-	free := func(id string) {
-		if status, text := ask(t, "DELETE", url+"/leases/"+id, ""); status != 204 {
-			t.Error(status, text)
-		}
-	}
-	// A new connection costs one more command for the server's clock, and an old ticket one more
-	// to keep it, so each case is tried again.
-	costs := func(what string, want map[string]int64, play func() map[string]int64) {
-		t.Helper()
-		var got map[string]int64
-		for range 5 {
-			got = play()
-			maps.DeleteFunc(got, func(name string, _ int64) bool { _, counts := want[name]; return !counts })
-			if maps.Equal(got, want) {
-				return
-			}
-		}
-		t.Errorf("%s costs %v, want %v", what, got, want)
-	}
-
-	costs("a free pair", map[string]int64{"evalsha": 2, "set": 1, "incr": 1, "get": 1, "getrange": 1, "psetex": 1, "del": 1}, func() map[string]int64 {
-		return redis.Calls(t, func() {
-			one := id()
-			take(one)
-			free(one)
-		})
-	})
-	costs("a hand-over", map[string]int64{"evalsha": 2}, func() map[string]int64 {
-		holder, next := id(), id()
-		take(holder)
-		granted := make(chan struct{})
-		go func() {
-			defer close(granted)
-			take(next)
-		}()
-		await(t, d, 1)
-		got := redis.Calls(t, func() {
-			free(holder)
-			<-granted
-		})
-		free(next)
-		return got
 	})
 }
 

@@ -50,16 +50,12 @@ func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {
 			t.Errorf("%s: content type %q", p, ct)
 		}
 	}
+	if status, text := ask(t, "GET", base+"/health", ""); status != 200 || text != `{"status":"ok","service":"distributed-lock"}` {
+		t.Errorf("%d %q", status, text)
+	}
 	got := execute(t, base+"/api/locks/simple/a%2Fb%20%3C%C3%A9%3E")
 	if want := `{"success":true,"resourceId":"a/b <é>","durationMs":60000}`; got.body != want {
 		t.Errorf("%q, want %q", got.body, want)
-	}
-}
-
-func TestHealth_AnswersByteForByte(t *testing.T) {
-	_, base := serve(t, memdriver.New())
-	if status, text := ask(t, "GET", base+"/health", ""); status != 200 || text != `{"status":"ok","service":"distributed-lock"}` {
-		t.Errorf("%d %q", status, text)
 	}
 }
 
@@ -85,25 +81,10 @@ func (g *gate) operation() operations.Operation {
 	}}
 }
 
-func TestOperation_RetryIsServedWhenTheLockIsFreed(t *testing.T) {
-	g := newGate()
-	_, base := serve(t, memdriver.New(), server.WithOperation(g.operation()))
-	first, second := make(chan exchange, 1), make(chan exchange, 1)
-	go func() { first <- execute(t, base+"/api/locks/simple/r") }()
-	<-g.inside
-	go func() { second <- execute(t, base+"/api/locks/retry/r") }()
-	close(g.open)
-	for _, c := range []chan exchange{first, second} {
-		if got := <-c; got.status != 200 || !strings.HasPrefix(got.body, `{"success":true,"resourceId":"r","durationMs":`) {
-			t.Errorf("%d %q", got.status, got.body)
-		}
-	}
-}
-
 func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
 	g := newGate()
 	_, base := serve(t, memdriver.New(), server.WithOperation(g.operation()))
-	done := make(chan exchange, 2)
+	done := make(chan exchange, 3)
 	for range 2 {
 		go func() { done <- execute(t, base+"/api/locks/read/r") }()
 	}
@@ -112,8 +93,9 @@ func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
 	if got := execute(t, base+"/api/locks/write/r"); got.status != 409 {
 		t.Errorf("a writer during the reads: %d %q", got.status, got.body)
 	}
+	go func() { done <- execute(t, base+"/api/locks/retry/r") }() // waits until the lock is free
 	close(g.open)
-	for range 2 {
+	for range 3 {
 		if got := <-done; got.status != 200 {
 			t.Errorf("%d %q", got.status, got.body)
 		}
@@ -144,12 +126,11 @@ func TestOperation_FairServesInOrder(t *testing.T) {
 	}
 }
 
-func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
-	g := newGate()
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithOperation(g.operation()))
+// leaving sends a request for an operation, and returns a function that ends it without an answer.
+func leaving(t *testing.T, url string) (leave func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "POST", base+"/api/locks/simple/r", nil)
+	req, err := http.NewRequestWithContext(ctx, "POST", url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,11 +142,21 @@ func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
 		}
 		went <- err
 	}()
-	lease := <-g.inside
-	cancel()
-	if err := <-went; !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+	return func() {
+		cancel()
+		if err := <-went; !errors.Is(err, context.Canceled) {
+			t.Errorf("answered: %v", err)
+		}
 	}
+}
+
+func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
+	g := newGate()
+	store := memdriver.New()
+	_, base := serve(t, store, server.WithOperation(g.operation()))
+	leave := leaving(t, base+"/api/locks/simple/r")
+	lease := <-g.inside
+	leave()
 	if got := execute(t, base+"/api/locks/simple/r"); got.status != 409 {
 		t.Errorf("while it runs: %d %q", got.status, got.body)
 	}
@@ -184,19 +175,7 @@ func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 	store := memdriver.New()
 	_, base := serve(t, store, server.WithOperation(g.operation()))
 	must(t, 201, "POST", base+"/v1/locks/r", `{"leaseId":"a"}`)
-	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "POST", base+"/api/locks/fair/r", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	went := make(chan struct{})
-	go func() {
-		defer close(went)
-		if res, err := http.DefaultClient.Do(req); err == nil {
-			res.Body.Close()
-			t.Errorf("answered %d", res.StatusCode)
-		}
-	}()
+	leave := leaving(t, base+"/api/locks/fair/r")
 	queue := func() int {
 		snap, err := store.Inspect(context.Background(), "r")
 		if err != nil {
@@ -205,8 +184,7 @@ func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 		return len(snap.Waiters)
 	}
 	eventually(t, func() bool { return queue() == 1 })
-	cancel()
-	<-went
+	leave()
 	eventually(t, func() bool { return queue() == 0 })
 	ask(t, "DELETE", base+"/v1/locks/r/leases/a", "")
 	select {
@@ -280,7 +258,11 @@ func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 		return err == nil && len(snap.Waiters) == 1
 	})
 	s.Drain()
-	for what, got := range map[string]exchange{"waiting": <-waiting, "new": execute(t, base+"/api/locks/simple/other")} {
+	answers := map[string]exchange{"waiting": <-waiting, "a stream": speak(t, "", "GET", base+"/v1/events", "")}
+	for _, p := range patterns {
+		answers[p] = execute(t, base+"/api/locks/"+p+"/other")
+	}
+	for what, got := range answers {
 		if got.status != 503 || !strings.Contains(got.body, "#draining") || got.header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %q %v", what, got.status, got.body, got.header)
 		}

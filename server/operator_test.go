@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -127,26 +126,11 @@ func TestMetrics_CountEachLeaseOfABatch(t *testing.T) {
 	})
 }
 
-// records is a log that can be read while it is written.
-type records struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (r *records) Write(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.text.Write(b)
-}
-
-// last waits until the last record is of the operation, and returns it.
-func (r *records) last(t *testing.T, operation string) map[string]any {
+// last waits until the last record of a log is of the operation, and returns it.
+func (s *safe) last(t *testing.T, operation string) (record map[string]any) {
 	t.Helper()
-	var record map[string]any
 	eventually(t, func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		lines := strings.Split(strings.TrimSpace(r.text.String()), "\n")
+		lines := strings.Split(strings.TrimSpace(s.String()), "\n")
 		record = nil
 		return json.Unmarshal([]byte(lines[len(lines)-1]), &record) == nil && record["operation"] == operation
 	})
@@ -155,7 +139,7 @@ func (r *records) last(t *testing.T, operation string) map[string]any {
 
 func TestLog_OneRecordPerRequestWithBoundedFieldsAndNoSecrets(t *testing.T) {
 	file, _ := openAuth(t, roles())
-	log := &records{}
+	log := new(safe)
 	level := &slog.LevelVar{}
 	logger := slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: level}))
 	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithObserver(server.LogRequests(logger)))
@@ -189,7 +173,7 @@ func TestLog_OneRecordPerRequestWithBoundedFieldsAndNoSecrets(t *testing.T) {
 	if got := log.last(t, "readyz"); got["level"] != "DEBUG" {
 		t.Errorf("a probe: %v", got)
 	}
-	text := log.text.String()
+	text := log.String()
 	for _, secret := range []string{"secret-of-a-stranger", "no digits", `"operation":"livez"`} {
 		if strings.Contains(text, secret) {
 			t.Errorf("the log has %s:\n%s", secret, text)
@@ -369,12 +353,4 @@ func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
 			t.Errorf("%v wait for a client that did not return", n)
 		}
 	})
-}
-
-func TestOptions_BoundsOfWaiters(t *testing.T) {
-	for _, n := range [][2]int{{0, 1}, {1, 0}, {1, 1_000_001}} {
-		if _, err := server.New(memdriver.New(), server.WithMaxWaiters(n[0], n[1])); err == nil {
-			t.Errorf("%v is taken", n)
-		}
-	}
 }

@@ -123,7 +123,7 @@ func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		}}
-		s := open(t, store, server.WithAuditLog(new(sheet)), server.WithStoreTimeout(time.Minute))
+		s := open(t, store, server.WithAuditLog(new(safe)), server.WithStoreTimeout(time.Minute))
 		var body []string
 		for i := range leases {
 			body = append(body, fmt.Sprintf(`{"key":"k","leaseId":"l%d"}`, i))

@@ -166,52 +166,35 @@ func TestEvents_HR_E9_AStreamGoesOnBehindTheLastEvent(t *testing.T) {
 	}
 }
 
-// A place in a queue is kept also for a client that does not wait for the answer.
+// A place in a queue is kept also for a client that does not wait for the answer, and after a long
+// poll that has ended or was cut.
 func TestQuota_HR_E9_APlaceCountsAsARequestThatWaits(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithMaxWaiters(2, 2))
-	ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
-	take := func(id string) (int, string) {
-		return ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"ticketMs":60000}`, id))
-	}
-	for range 2 { // the second request is for the same place
-		for _, id := range []string{"a", "b"} {
-			if status, text := take(id); status != 202 {
-				t.Fatal(status, text)
+	for _, wait := range []int{0, 5} {
+		_, base := serve(t, memdriver.New(), server.WithMaxWaiters(2, 2))
+		ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
+		take := func(id string) (int, string) {
+			return ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"waitMs":%d,"ticketMs":60000}`, id, wait))
+		}
+		for range 3 { // the later requests are for the same places
+			for _, id := range []string{"a", "b"} {
+				if status, text := take(id); status != 202 {
+					t.Fatal(status, text)
+				}
 			}
 		}
-	}
-	status, text := take("c")
-	refused(t, "one place too many", status, text, server.TooMany)
-	if _, text := ask(t, "GET", base+"/metrics", ""); !strings.Contains(text, "leasehold_http_waiters 2\n") {
-		t.Error("the metrics do not count two waiters")
-	}
-	ask(t, "DELETE", base+"/v1/locks/k/leases/a", "")
-	if status, text := take("c"); status != 202 {
-		t.Errorf("after one has left: %d %s", status, text)
-	}
-	ask(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"stuck"}`)
-	if status, text := take("d"); status != 202 {
-		t.Errorf("after one was broken: %d %s", status, text)
-	}
-}
-
-// The place of a long poll that has ended, or was cut, is kept as well.
-func TestQuota_HR_E9_APlaceThatOutlastsItsWaitCounts(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithMaxWaiters(1, 1))
-	ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
-	wait := func(id string) (int, string) {
-		return ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"waitMs":5,"ticketMs":60000}`, id))
-	}
-	for range 3 { // it counts once for all its waits
-		if status, text := wait("a"); status != 202 {
-			t.Fatal(status, text)
+		status, text := take("c")
+		refused(t, "one place too many", status, text, server.TooMany)
+		if _, text := ask(t, "GET", base+"/metrics", ""); !strings.Contains(text, "leasehold_http_waiters 2\n") {
+			t.Error("the metrics do not count two waiters")
 		}
-	}
-	status, text := wait("b")
-	refused(t, "one place too many", status, text, server.TooMany)
-	ask(t, "DELETE", base+"/v1/locks/k/leases/a", "")
-	if status, text := wait("b"); status != 202 {
-		t.Errorf("after one has left: %d %s", status, text)
+		ask(t, "DELETE", base+"/v1/locks/k/leases/a", "")
+		if status, text := take("c"); status != 202 {
+			t.Errorf("after one has left: %d %s", status, text)
+		}
+		ask(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"stuck"}`)
+		if status, text := take("d"); status != 202 {
+			t.Errorf("after one was broken: %d %s", status, text)
+		}
 	}
 }
 

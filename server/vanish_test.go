@@ -203,34 +203,6 @@ func TestVanish_H1_WhoeverGoesWhileItWaitsLeavesTheQueueAtOnce(t *testing.T) {
 	})
 }
 
-// At the moment of the grant either may be first: the grant, or the end of the connection.
-func TestVanish_H1_WhoeverGoesAtTheMomentOfTheGrantCostsAWindow(test *testing.T) {
-	t := townOfSockets(test)
-	for i := range 40 {
-		key := fmt.Sprint("k", i)
-		t.take(key, "holder")
-		p := t.call(i%2, key, "gone")
-		next := t.call((i+1)%2, key, "next")
-		t.await(key, window, "queued", queueOf(2))
-		died := make(chan struct{})
-		go func() {
-			defer close(died)
-			time.Sleep(time.Duration(i%20) * 50 * time.Microsecond)
-			p.die()
-		}()
-		t.release(key, "holder")
-		start := time.Now()
-		if status, text := next.answer(); status != 201 {
-			t.Fatalf("%d %s", status, text)
-		}
-		if took := time.Since(start); took > window {
-			t.Errorf("the next waiter waited for %v", took)
-		}
-		<-died
-		next.die()
-	}
-}
-
 // The answer has reached the machine of a client that dies before it reads it.
 func TestVanish_H1_AnAnswerThatIsNotReadIsNoGrant(test *testing.T) {
 	t := townOfSockets(test)
@@ -257,38 +229,6 @@ func TestVanish_H1_AnAnswerThatWasReadIsAGrant(test *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	if snap := t.look("k"); !heldBy("stays")(snap) {
 		t.Fatalf("%+v", snap)
-	}
-}
-
-// A client whose connection broke asks again by another connection, perhaps at another service.
-// The first request must not give back a lease that the second has reported to the client.
-func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(test *testing.T) {
-	t := townOfSockets(test)
-	for i := range 24 {
-		key := fmt.Sprint("k", i)
-		t.take(key, "holder")
-		first := t.call(0, key, "w")
-		t.await(key, window, "queued", queueOf(1))
-		second := t.call(i%2, key, "w")
-		died := make(chan struct{})
-		go func() {
-			defer close(died)
-			time.Sleep(time.Duration(i%8) * 300 * time.Microsecond)
-			first.die()
-		}()
-		if i%4 < 2 {
-			<-died
-		}
-		t.release(key, "holder")
-		if status, text := second.answer(); status != 201 && status != 200 {
-			t.Fatalf("round %d: %d %s", i, status, text)
-		}
-		<-died
-		time.Sleep(5 * time.Millisecond)
-		if snap := t.look(key); !heldBy("w")(snap) {
-			t.Fatalf("round %d: the reported lease is gone: %+v", i, snap)
-		}
-		t.release(key, "w")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -71,65 +70,6 @@ func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
 	}
 }
 
-func TestLease_H3_ALateRepetitionOfAReleasedLeaseTakesNothing(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "a")
-		t.release("k", "a")
-		for service := range t.base {
-			for _, body := range []string{`{"leaseId":"a"}`, `{"leaseId":"a","waitMs":1000}`, `{"leaseId":"a","ticketMs":1000}`} {
-				var p grant
-				answer(t.T, "POST", t.url(service, "/v1/locks/k"), body, 410, &p)
-				if !strings.HasSuffix(p.Type, "#released") {
-					t.Errorf("%s: %+v", body, p)
-				}
-			}
-		}
-		if snap := t.look("k"); len(snap.Holders)+len(snap.Waiters) != 0 {
-			t.Errorf("left: %+v", snap)
-		}
-		// The release itself may be repeated, also at another service.
-		for service := range t.base {
-			if status, text := ask(t.T, "DELETE", t.url(service, "/v1/locks/k/leases/a"), ""); status != 204 {
-				t.Errorf("%d %s", status, text)
-			}
-		}
-		// A waiter that has left the queue does not return to it.
-		t.take("k", "b")
-		must(t.T, 202, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"c","ticketMs":10000}`)
-		t.release("k", "c")
-		if status, _ := ask(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"c","ticketMs":10000}`); status != 410 {
-			t.Error(status)
-		}
-		t.release("k", "b")
-		t.take("k", "d")
-	})
-}
-
-func TestWait_ServesInTheOrderOfArrivalAcrossServices(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "w0")
-		var all []*phone
-		for i := range 6 {
-			// A service that confirms a lock later than its window loses its places.
-			all = append(all, t.post(i%2, "k", fmt.Sprintf(`{"leaseId":"w%d","ttlMs":60000,"waitMs":60000,"confirmMs":15000}`, i+1)))
-			t.await("k", window, "queued", queueOf(i+1))
-		}
-		last := int64(0)
-		for i, p := range all {
-			t.release("k", fmt.Sprint("w", i))
-			status, text := p.answer()
-			var g grant
-			if err := json.Unmarshal([]byte(text), &g); err != nil || status != 201 {
-				t.Fatalf("%d %s", status, text)
-			}
-			if g.Token <= last || g.State != "held" || g.TTLMs != 60000 || g.RemainingMs <= 0 || g.RemainingMs > 60000 {
-				t.Errorf("w%d: %+v after token %d", i+1, g, last)
-			}
-			last = g.Token
-		}
-	})
-}
-
 // A client whose wait has ended asks again, and has kept its place.
 func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 	towns(t, func(t *town) {
@@ -144,6 +84,13 @@ func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 		if g.State != "queued" || g.Position != 1 || g.TicketMs != 60000 || g.RetryAfterMs != 0 {
 			t.Errorf("%+v", g)
 		}
+		// If no place is to be kept, the end of the wait is a refusal, and removes the place.
+		g = grant{}
+		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"c","waitMs":50,"ticketMs":0}`, 409, &g)
+		if !strings.HasSuffix(g.Type, "#held") || g.RetryAfterMs <= 0 {
+			t.Errorf("%+v", g)
+		}
+		t.await("k", window, "left", queueOf(1))
 		b := t.call(1, "k", "b")
 		t.await("k", window, "queued", queueOf(2))
 		// The lock is freed while no request waits for a: b does not get it.
@@ -153,19 +100,6 @@ func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 		if status, text := b.answer(); status != 201 {
 			t.Errorf("%d %s", status, text)
 		}
-	})
-}
-
-// If no place is to be kept, the end of the wait is a refusal, and removes the place.
-func TestWait_WithoutATicketLeavesTheQueue(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "holder")
-		var p grant
-		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"a","waitMs":50,"ticketMs":0}`, 409, &p)
-		if !strings.HasSuffix(p.Type, "#held") || p.RetryAfterMs <= 0 {
-			t.Errorf("%+v", p)
-		}
-		t.await("k", window, "left", queueOf(0))
 	})
 }
 
@@ -204,37 +138,6 @@ func TestWait_OfOneWhoseLeaseIsBrokenIsToldWhy(t *testing.T) {
 		if status != 410 || !strings.Contains(text, "#broken") || !strings.Contains(text, `"reason":"a test"`) {
 			t.Errorf("%d %s", status, text)
 		}
-	})
-}
-
-// deaf is a store whose hints do not arrive.
-type deaf struct{ *memdriver.Driver }
-
-func (d deaf) Watch(func(driver.Hint)) (driver.Subscription, error) {
-	return d.Driver.Watch(func(driver.Hint) {})
-}
-
-func TestWait_EndsAlsoWhenEveryHintIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		town := &town{t, store, [2]string{listenInMemory(t, deaf{store.Join()}), listenInMemory(t, deaf{store.Join()})}}
-		town.take("k", "holder")
-		first, second := town.call(0, "k", "a"), town.call(1, "k", "b")
-		town.await("k", window, "queued", queueOf(2))
-		town.release("k", "holder")
-		served := make(chan string, 2)
-		for id, p := range map[string]*phone{"a": first, "b": second} {
-			go func() {
-				if status, text := p.answer(); status == 201 {
-					town.release("k", id)
-				} else {
-					t.Errorf("%s: %d %s", id, status, text)
-				}
-				served <- id
-			}()
-		}
-		<-served
-		<-served
 	})
 }
 
@@ -283,31 +186,6 @@ func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
 		answer(t, "GET", base+"/v1/locks/k", "", 501, &g)
 		answer(t, "GET", base+"/v1/locks", "", 501, &g)
 		answer(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"x"}`, 501, &g)
-	})
-}
-
-func TestWait_AnUnknownOutcomeIsSaidAndARepetitionFindsTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		still := make(chan struct{}) // closed when the store answers
-		store := answeredBy(memdriver.New(), func(ctx context.Context, _, _ string, _ driver.Reply) error {
-			select {
-			case <-still:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-		base := listenInMemory(t, store, server.WithStoreTimeout(time.Second))
-		var g grant
-		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 504, &g)
-		if !strings.HasSuffix(g.Type, "#unknown") {
-			t.Errorf("%+v", g)
-		}
-		close(still)
-		answer(t, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`, 200, &g)
-		if g.Token == 0 {
-			t.Errorf("%+v", g)
-		}
 	})
 }
 

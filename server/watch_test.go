@@ -212,29 +212,6 @@ func TestEvents_TellOfOnesOwnLeases(t *testing.T) {
 	})
 }
 
-func TestEvents_TellOfTheLocksThatAreNamed(t *testing.T) {
-	towns(t, func(t *town) {
-		r := tune(t.T, t.url(1, "/v1/events?name=a%2Fb&name=k"))
-		var lock wire.Lock
-		states := map[string]string{}
-		for len(states) < 2 {
-			r.hear("lock", &lock)
-			states[lock.Key] = lock.State
-		}
-		if states["a/b"] != "free" || states["k"] != "free" {
-			t.Errorf("%v", states)
-		}
-		t.take("k", "a")
-		if r.hear("lock", &lock); lock.Key != "k" || lock.State != "held" {
-			t.Errorf("%+v", lock)
-		}
-		t.release("k", "a")
-		if r.hear("lock", &lock); lock.Key != "k" || lock.State != "free" {
-			t.Errorf("%+v", lock)
-		}
-	})
-}
-
 // dim returns a store that answers only the first look at each lock, and its looks by lock.
 func dim() (*hooked, map[string]int) {
 	var mu sync.Mutex

@@ -8,7 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,11 +92,9 @@ func (t *office) breakUp(name string) {
 
 // hearing holds the text of a stream.
 type hearing struct {
-	body io.Closer
-
-	mu    sync.Mutex
-	text  strings.Builder
-	ended bool
+	safe
+	body  io.Closer
+	ended atomic.Bool
 }
 
 // open opens a stream, and waits for its beginning.
@@ -110,26 +108,16 @@ func (t *office) open(who, path string, header ...string) *hearing {
 	}
 	go func() {
 		_, err := io.Copy(h, res.Body)
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.ended = err == nil
+		h.ended.Store(err == nil)
 	}()
 	synctest.Wait()
 	return h
 }
 
-func (h *hearing) Write(b []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.Write(b)
-}
-
 // now returns the text so far, and whether the stream has ended.
 func (h *hearing) now() (text string, ended bool) {
 	synctest.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.text.String(), h.ended
+	return h.String(), h.ended.Load()
 }
 
 // without returns the roles without the token of the desk, or with its right to orders replaced

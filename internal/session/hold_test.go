@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -239,40 +237,28 @@ func TestHold_ADeadlineNeverMovesBack(t *testing.T) {
 // or of the end.
 func TestHold_ExtendTellsTheOutcome(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		renewal bool
-		renew   []any
-		second  time.Duration // when another extension is asked for
-		told    []time.Duration
-		lost    bool
-		asked   []time.Duration
-		ttl     time.Duration
+		name   string
+		renew  []any
+		slow   time.Duration // the first answer
+		second time.Duration // when another extension is asked for
+		told   []time.Duration
+		lost   bool
+		asked  []time.Duration
+		ttl    time.Duration
 	}{
 		{name: "granted", renew: []any{driver.Reply{State: driver.Granted}}, second: time.Second, told: []time.Duration{0, time.Second}, asked: []time.Duration{0, time.Second}, ttl: time.Minute},
-		{name: "in flight", renew: []any{2 * time.Second, driver.Reply{State: driver.Granted}}, second: time.Second, told: []time.Duration{2 * time.Second, 2 * time.Second}, asked: []time.Duration{0, 2 * time.Second}, ttl: time.Minute},
+		{name: "in flight", renew: []any{driver.Reply{State: driver.Granted}}, slow: 2 * time.Second, second: time.Second, told: []time.Duration{2 * time.Second, 2 * time.Second}, asked: []time.Duration{0, 2 * time.Second}, ttl: time.Minute},
 		{name: "failed at first", renew: []any{errReset, driver.Reply{State: driver.Granted}}, second: time.Second, told: []time.Duration{100 * ms, time.Second}, asked: []time.Duration{0, 100 * ms, time.Second}, ttl: time.Minute},
-		{name: "gone", renew: []any{2 * time.Second, driver.Reply{State: driver.Gone}}, second: time.Second, told: []time.Duration{2 * time.Second, 2 * time.Second}, asked: []time.Duration{0, 2 * time.Second}, lost: true},
+		{name: "gone", renew: []any{driver.Reply{State: driver.Gone}}, slow: 2 * time.Second, second: time.Second, told: []time.Duration{2 * time.Second, 2 * time.Second}, asked: []time.Duration{0}, lost: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := &script{renew: func(_ context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
-				switch a := c.renew[min(n, len(c.renew))-1].(type) {
-				case time.Duration:
-					time.Sleep(a)
-					return driver.Reply{State: driver.Granted}, nil
-				case error:
-					return driver.Reply{}, a
-				case driver.Reply:
-					return a, nil
+			answer := answersTo(c.renew...)
+			d := &script{renew: func(ctx context.Context, n int, ref *driver.Ref) (driver.Reply, error) {
+				if n == 1 {
+					time.Sleep(c.slow)
 				}
-				return driver.Reply{}, nil
+				return answer(ctx, n, ref)
 			}}
-			if c.name == "gone" {
-				d.renew = func(_ context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
-					time.Sleep(2 * time.Second)
-					return driver.Reply{State: driver.Gone}, nil
-				}
-				c.asked = c.asked[:1]
-			}
 			stage(t, d, func(t *testing.T, s *Session) {
 				terms := usual()
 				terms.NoRenewal = true
@@ -791,44 +777,22 @@ func TestLeave_OneGivesTheLeaseBack(t *testing.T) {
 // The timer has found the lease due, and before it checks again an answer moves the deadline. In
 // a program only microseconds are between these steps, so the test takes them one by one.
 func TestDeadlines_HR_C4_AnAnswerAtTheDeadlineLeavesNoLeaseWithoutATimer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(memdriver.New(), slog.New(slog.DiscardHandler), nil)
-		defer s.Close()
-		terms := &Terms{TTL: 10 * time.Second, NoRenewal: true, ReleaseTimeout: time.Second, MaxOutage: time.Second}
-		req := driver.Request{Key: "k", ID: "a", TTL: terms.TTL}
-		a, err := s.Try(t.Context(), terms, &req)
-		must(t, err)
-		h, told := new(Hold), ends{terms, make(chan struct{})}
-		must(t, s.Hold(h, &req, a.Grant(), told))
+	stage(t, new(script), func(t *testing.T, s *Session) {
+		u := &user{terms: usual()}
+		u.terms.NoRenewal = true
+		h := take(t, s, u)
 		time.Sleep(5 * time.Second)
 		s.expiry.clear(h) // as fire has
 		h.asked = h.ttl
 		h.Answer(s.Now(), driver.Reply{State: driver.Granted, Token: h.token}, nil)
 		h.endIfExpired()
 		want := h.Deadline()
-		<-told.over // no call looks at the clock
-		if late := time.Since(want); late != 0 {
-			t.Errorf("ended %v after the deadline", late)
+		time.Sleep(time.Hour) // no call looks at the clock
+		if at := u.told().at; !at.Equal(want) {
+			t.Errorf("ended at %v, want %v", at, want)
 		}
 	})
 }
-
-// ends is the owner of a lease, and closes over at the end of the lease.
-type ends struct {
-	terms *Terms
-	over  chan struct{}
-}
-
-func (e ends) Terms() *Terms { return e.terms }
-
-func (ends) Began(time.Time) {}
-
-func (ends) Renewed(time.Time, *driver.Reply, error) {}
-
-func (ends) CutOff()                             {}
-func (ends) GiveBack(error, time.Duration) error { return nil }
-
-func (e ends) Ended(error) { close(e.over) }
 
 // TestExpiry_RingsForEachInTimeAndKeepsNothing plays leases whose deadlines come in any order,
 // move, and are cleared.

@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -92,42 +94,45 @@ func inTime(t *testing.T, renew renewFunc, f func(t *testing.T, k *keeper)) {
 	})
 }
 
-func TestKeeper_NearlyDueLeaveInTheSameBatch(t *testing.T) {
-	var sizes []int
-	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-		sizes = append(sizes, len(refs))
+// sentBatch is a request of the keeper.
+type sentBatch struct {
+	size  int
+	limit time.Duration
+}
+
+// batches returns a store that answers at once, and the batches that it has received.
+func batches() (renewFunc, *[]sentBatch) {
+	var mu sync.Mutex
+	all := new([]sentBatch)
+	return func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		deadline, _ := ctx.Deadline()
+		mu.Lock()
+		*all = append(*all, sentBatch{len(refs), time.Until(deadline)})
+		mu.Unlock()
 		answerAll(ctx, refs, each)
-	}
+	}, all
+}
+
+func TestKeeper_NearlyDueLeaveInTheSameBatch(t *testing.T) {
+	renew, all := batches()
 	inTime(t, renew, func(t *testing.T, k *keeper) {
 		start := time.Now()
-		for i := range 101 {
-			p := newProbe(0)
-			p.slack = time.Second
-			k.Add(&p.task, start.Add(time.Minute+time.Duration(i)*10*time.Millisecond))
+		for i := range 102 {
+			p, at := newProbe(0), time.Minute+time.Duration(i)*10*time.Millisecond
+			if p.slack = time.Second; i == 101 {
+				at = 2 * time.Minute
+			}
+			k.Add(&p.task, start.Add(at))
 		}
-		far := newProbe(0)
-		far.slack = time.Second
-		k.Add(&far.task, start.Add(2*time.Minute))
 		settle(time.Minute + time.Millisecond)
-		if len(sizes) != 1 || sizes[0] != 101 || far.times() != 0 {
-			t.Errorf("batches %v", sizes)
+		if len(*all) != 1 || (*all)[0].size != 101 {
+			t.Errorf("batches %v", *all)
 		}
 	})
 }
 
 func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
-	var mu sync.Mutex
-	var budgets []time.Duration
-	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-		deadline, _ := ctx.Deadline()
-		mu.Lock()
-		budgets = append(budgets, time.Until(deadline))
-		mu.Unlock()
-		if len(refs) != 1000 && len(refs) != 250 {
-			t.Errorf("%d refs", len(refs))
-		}
-		answerAll(ctx, refs, each)
-	}
+	renew, all := batches()
 	inTime(t, renew, func(t *testing.T, k *keeper) {
 		for i := range 2500 {
 			p := newProbe(0)
@@ -137,30 +142,21 @@ func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 			k.Add(&p.task, time.Now().Add(time.Millisecond))
 		}
 		settle(time.Second)
-		short := 0
-		for _, b := range budgets {
-			if b == 10*time.Millisecond {
-				short++
-			} else if b != time.Hour {
-				t.Errorf("a try of %v", b)
-			}
+		counts := make(map[sentBatch]int)
+		for _, b := range *all {
+			counts[b]++
 		}
-		if len(budgets) != 4 || short != 2 {
-			t.Errorf("budgets %v", budgets)
+		if want := map[sentBatch]int{{1000, time.Hour}: 1, {250, time.Hour}: 1, {1000, 10 * ms}: 1, {250, 10 * ms}: 1}; !maps.Equal(counts, want) {
+			t.Errorf("batches %v", counts)
 		}
 	})
 }
 
 // TestKeeper_ABatchHasTheLeastTimeOfItsTasks.
 func TestKeeper_ABatchHasTheLeastTimeOfItsTasks(t *testing.T) {
-	var budgets []time.Duration
-	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-		deadline, _ := ctx.Deadline()
-		budgets = append(budgets, time.Until(deadline))
-		answerAll(ctx, refs, each)
-	}
+	renew, all := batches()
 	inTime(t, renew, func(t *testing.T, k *keeper) {
-		for _, tries := range [][]time.Duration{{time.Second, 600 * time.Millisecond}, {600 * time.Millisecond, time.Second}} {
+		for _, tries := range [][]time.Duration{{time.Second, 600 * ms}, {600 * ms, time.Second}} {
 			at := time.Now().Add(time.Second)
 			for _, try := range tries {
 				p := newProbe(0)
@@ -169,8 +165,8 @@ func TestKeeper_ABatchHasTheLeastTimeOfItsTasks(t *testing.T) {
 			}
 			settle(time.Minute)
 		}
-		if len(budgets) != 2 || budgets[0] != 600*time.Millisecond || budgets[1] != 600*time.Millisecond {
-			t.Errorf("budgets %v", budgets)
+		if !slices.Equal(*all, []sentBatch{{2, 600 * ms}, {2, 600 * ms}}) {
+			t.Errorf("batches %v", *all)
 		}
 	})
 }

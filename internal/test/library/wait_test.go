@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,37 +13,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
-
-// queue collects the names of the holders, in order.
-type queue struct {
-	mu    sync.Mutex
-	order []string
-}
-
-func (q *queue) add(name string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.order = append(q.order, name)
-}
-
-// join starts a waiter that holds for the given time, and returns when it is
-// queued or inside.
-func (q *queue) join(t *testing.T, ctx context.Context, c *leasehold.Client, name string, hold time.Duration) {
-	t.Helper()
-	go func() {
-		l, err := c.Mutex("k").Lock(ctx)
-		if err != nil {
-			q.add(name + " gave up")
-			return
-		}
-		q.add(name)
-		pause(ctx, hold)
-		if err := l.Release(); err != nil && ctx.Err() == nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}()
-	synctest.Wait()
-}
 
 // await starts a call of c that waits for k until the time is up, and returns a channel with its
 // refusal.
@@ -82,19 +50,18 @@ func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T
 				_, _ = deaf.Mutex("k").Lock(ctx)
 			}()
 			synctest.Wait()
-			q := &queue{}
-			q.join(t, t.Context(), b, "b", 0)
+			served := make(chan *leasehold.Lease, 1)
+			go func() {
+				l, _ := b.Mutex("k").Lock(context.Background())
+				served <- l
+			}()
 			time.Sleep(10*time.Second + time.Duration(offset)*100*time.Millisecond)
 			cut.on(renew, 0, hangs) // it dies
 			cut.on(acquire, 0, hangs)
 			cut.on(release, 0, fails)
 			died := time.Now()
 			giveBack(t, first)
-			for q.mu.Lock(); len(q.order) == 0; q.mu.Lock() {
-				q.mu.Unlock()
-				time.Sleep(10 * time.Millisecond)
-			}
-			q.mu.Unlock()
+			giveBack(t, <-served)
 			if took := time.Since(died); took > 4*time.Second+50*time.Millisecond {
 				t.Errorf("a dead waiter cost %v", took)
 			}
