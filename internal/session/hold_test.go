@@ -521,6 +521,47 @@ func TestHold_AReleaseGoesOnForWhatAnExtensionMayHaveTaken(t *testing.T) {
 	}
 }
 
+// TestHold_ForgetsWhatAnExtensionMayHaveTaken when the store has renewed the lease for at least
+// as long, or when that time has passed.
+func TestHold_ForgetsWhatAnExtensionMayHaveTaken(t *testing.T) {
+	granted := driver.Reply{State: driver.Granted}
+	for _, c := range []struct {
+		name    string
+		answers []any
+		longer  time.Duration // another extension, a minute later
+		after   time.Duration
+		kept    bool
+	}{
+		{"renewed", []any{errReset, granted}, 0, time.Second, false},
+		{"refused", []any{errReset, driver.ErrInvalid, granted}, 0, 59 * time.Minute, true},
+		{"refused, until it is over", []any{errReset, driver.ErrInvalid, granted}, 0, time.Hour, false},
+		{"refused, then renewed for less", []any{errReset, driver.ErrInvalid, granted}, 58 * time.Minute, 2 * time.Minute, true},
+		{"refused, then renewed for as long as is left", []any{errReset, driver.ErrInvalid, granted}, 59 * time.Minute, 2 * time.Minute, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			stage(t, &script{renew: answersTo(c.answers...)}, func(t *testing.T, s *Session) {
+				h := take(t, s, &user{terms: usual()})
+				extend := func(ttl time.Duration) {
+					if _, err := h.Extend(ttl); err != nil {
+						t.Fatal(err)
+					}
+				}
+				began := s.Now()
+				extend(time.Hour)
+				if c.longer > 0 {
+					time.Sleep(time.Minute)
+					extend(c.longer)
+				}
+				time.Sleep(began.Add(c.after).Sub(s.Now()))
+				synctest.Wait()
+				if kept := locked(&h.mu, func() bool { return h.rareState != nil }); kept != c.kept || !h.Live() {
+					t.Errorf("it is kept: %v, is live: %v", kept, h.Live())
+				}
+			})
+		})
+	}
+}
+
 // TestHold_AskLeavesAnEndedLeaseAlone, also if its end was not noticed yet.
 func TestHold_AskLeavesAnEndedLeaseAlone(t *testing.T) {
 	stage(t, new(script), func(t *testing.T, s *Session) {

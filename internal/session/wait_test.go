@@ -199,6 +199,29 @@ func TestWait_ThatEndsSaysWhatItSaw(t *testing.T) {
 	}
 }
 
+// TestWait_WhatWasMissedBeforeAnAnswerIsNotTold: a wait that ends returns the store's last
+// answer, and not the failures before it.
+func TestWait_WhatWasMissedBeforeAnAnswerIsNotTold(t *testing.T) {
+	d := &script{renew: answersTo(driver.Reply{})} // its ticket is gone, so it asks for a new one
+	stage(t, d, func(t *testing.T, s *Session) {
+		ctx, cancel := context.WithCancel(t.Context())
+		d.acquire = func(_ context.Context, n int, _ *driver.Request) (driver.Reply, error) {
+			switch n {
+			case 2:
+				return driver.Reply{}, errReset
+			case 3:
+				cancel()
+			}
+			return queued, nil
+		}
+		p := pend(ctx, t, s, d, usual(), false)
+		time.Sleep(time.Minute)
+		is := p.now()
+		matches(t, is.err, []error{context.Canceled}, []error{ErrUnknown, errReset})
+		p.w.Close()
+	})
+}
+
 // TestWait_ASecondAnswerAfterTheEndOfTheContext counts only if the policy lets the call go on after
 // the end of the context.
 func TestWait_ASecondAnswerAfterTheEndOfTheContext(t *testing.T) {
