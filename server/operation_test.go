@@ -29,11 +29,7 @@ type exchange struct {
 
 func execute(t *testing.T, url string) exchange {
 	t.Helper()
-	res, err := http.Post(url, "application/json", nil) //nolint:noctx // the operation ends
-	if err != nil {
-		t.Fatal(err)
-	}
-	return exchange{res.StatusCode, res.Header, read(t, res)}
+	return speak(t, "", "POST", url, "")
 }
 
 func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {

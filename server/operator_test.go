@@ -229,12 +229,16 @@ func TestQuota_WhoWaitsTooOftenIsRefused(t *testing.T) {
 	if code, h := as("admin", "a", "w2", long); code != 429 || h.Get("Retry-After") != "1" {
 		t.Errorf("second waiter of a lock: %d, %v", code, h)
 	}
+	got := speak(t, "admin", "GET", base+"/v1/locks/a", "", "If-None-Match", "*", "Prefer", "wait=60")
+	refused(t, "a watch of a lock", got.status, got.body, server.TooMany)
 	wait("admin", "b", "w3")
 	waiting(2)
 	// The client may not wait for more locks. Other clients may, and it may ask without a wait.
 	if code, _ := as("admin", "orders%2F1", "w4", long); code != 429 {
 		t.Errorf("third wait of a client: %d", code)
 	}
+	code, text := spokenAs(t, "admin", "GET", base+"/v1/events", "")
+	refused(t, "a stream of a client that waits", code, text, server.TooMany)
 	wait("shop", "orders%2F1", "w5")
 	waiting(3)
 	if code, _ := as("admin", "c", "w6", 0); code != 201 {

@@ -90,15 +90,7 @@ func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Se
 // ask sends a request and returns status and body.
 func ask(t *testing.T, method, url, body string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.StatusCode, read(t, res)
+	return spokenAs(t, "", method, url, body)
 }
 
 // must sends a request that is answered with a status.

@@ -284,34 +284,6 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 	refused(t, "a late repetition of what was broken", code, text, server.Broken)
 }
 
-func TestStatus_InspectIsConditional(t *testing.T) {
-	file, _ := openAuth(t, roles())
-	s, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(1, 1))
-	lock := base + "/v1/locks/k"
-	code, header := askAs(t, "admin", "GET", lock, "")
-	if code != 200 || header.Get("ETag") == "" {
-		t.Fatal(code, header)
-	}
-	tag := header.Get("ETag")
-	if code, text := spokenAs(t, "admin", "GET", lock, "", "If-None-Match", `"x", `+tag); code != 304 || text != "" {
-		t.Errorf("unchanged: %d %q", code, text)
-	}
-	changed := make(chan int, 1)
-	go func() {
-		code, _ := spokenAs(t, "admin", "GET", lock, "", "If-None-Match", tag, "Prefer", "wait=60")
-		changed <- code
-	}()
-	eventually(t, func() bool { return waiters(t, s) == 1 })
-	code, text := spokenAs(t, "admin", "GET", lock, "", "If-None-Match", tag, "Prefer", "wait=60")
-	refused(t, "a second watch", code, text, server.TooMany)
-	code, text = spokenAs(t, "admin", "GET", base+"/v1/events", "")
-	refused(t, "a stream beside it", code, text, server.TooMany)
-	askAs(t, "admin", "POST", lock, `{"leaseId":"a"}`)
-	if code := <-changed; code != 200 {
-		t.Errorf("changed: %d", code)
-	}
-}
-
 func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()

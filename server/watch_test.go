@@ -20,29 +20,22 @@ import (
 )
 
 // watcher requests the state of a lock after its next change.
-func watcher(t *testing.T, url, etag string, wait string) (status int, state wire.Lock, tag string) {
+func watcher(t *testing.T, url, etag, wait string) (status int, state wire.Lock, tag string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var header []string
 	if etag != "" {
-		req.Header.Set("If-None-Match", etag)
+		header = append(header, "If-None-Match", etag)
 	}
 	if wait != "" {
-		req.Header.Set("Prefer", "respond-async, wait="+wait)
+		header = append(header, "Prefer", "respond-async, wait="+wait)
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := read(t, res)
-	if res.StatusCode == http.StatusOK {
-		if err := json.Unmarshal([]byte(text), &state); err != nil {
-			t.Fatalf("%q: %v", text, err)
+	got := speak(t, "", "GET", url, "", header...)
+	if got.status == http.StatusOK {
+		if err := json.Unmarshal([]byte(got.body), &state); err != nil {
+			t.Errorf("%q: %v", got.body, err)
 		}
 	}
-	return res.StatusCode, state, res.Header.Get("ETag")
+	return got.status, state, got.header.Get("ETag")
 }
 
 func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {

@@ -65,16 +65,15 @@ func (t *office) send(who, method, path, body string, header ...string) *http.Re
 }
 
 // ask sends a request and returns the whole answer.
-func (t *office) ask(who, method, path, body string, header ...string) (status int, tag, text string) {
+func (t *office) ask(who, method, path, body string, header ...string) exchange {
 	t.Helper()
-	got := speak(t.T, who, method, t.base+path, body, header...)
-	return got.status, got.header.Get("ETag"), got.body
+	return speak(t.T, who, method, t.base+path, body, header...)
 }
 
 // admin sends a request as the administrator.
 func (t *office) admin(want int, path, body string) {
 	t.Helper()
-	if got := speak(t.T, "admin", "POST", t.base+path, body); got.status != want {
+	if got := t.ask("admin", "POST", path, body); got.status != want {
 		t.Fatalf("%s: %d %s", path, got.status, got.body)
 	}
 	synctest.Wait()
@@ -174,46 +173,40 @@ func TestRights_AStreamEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 	})
 }
 
-// A client receives the breaks of locks to which it has rights when the event is sent.
-func TestRights_AStreamThatGoesOnTellsByTheNewRights(t *testing.T) {
-	offices(t, func(t *office) {
-		for _, name := range []string{"orders/1", "desk/1", "carts/1"} {
-			t.take(name)
-		}
-		h := t.open("desk", "/v1/events")
-		t.become(without("right")) // with the right to carts instead of orders
-		t.breakUp("orders/1")
-		t.breakUp("desk/1")
-		t.breakUp("carts/1")
-		text, ended := h.now()
-		if ended || strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") || !strings.Contains(text, "carts/1") {
-			t.Errorf("ended %t, with the events %s", ended, text)
-		}
-	})
-}
-
-// Events are kept for a client that returns.
-func TestRights_AStreamThatIsResumedTellsByTheNewRights(t *testing.T) {
-	offices(t, func(t *office) {
-		t.take("orders/1")
-		t.take("desk/1")
-		h := t.open("desk", "/v1/events")
-		text, _ := h.now()
-		last := regexp.MustCompile(`id: (\S+)`).FindStringSubmatch(text)
-		if last == nil {
-			t.Fatal(text)
-		}
-		if err := h.body.Close(); err != nil {
-			t.Fatal(err)
-		}
-		t.breakUp("orders/1")
-		t.breakUp("desk/1")
-		t.become(without("right"))
-		text, _ = t.open("desk", "/v1/events", "Last-Event-ID", last[1]).now()
-		if strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") {
-			t.Errorf("received %s", text)
-		}
-	})
+// A client receives the breaks of locks to which it has rights when the event is sent. Events are
+// kept for a client that returns.
+func TestRights_AStreamTellsByTheNewRights(t *testing.T) {
+	for _, resumed := range []bool{false, true} {
+		offices(t, func(t *office) {
+			for _, name := range []string{"orders/1", "desk/1", "carts/1"} {
+				t.take(name)
+			}
+			h := t.open("desk", "/v1/events")
+			begins, _ := h.now()
+			last := regexp.MustCompile(`id: (\S+)`).FindStringSubmatch(begins)
+			if last == nil {
+				t.Fatal(begins)
+			}
+			if resumed {
+				if err := h.body.Close(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				t.become(without("right")) // with the right to carts instead of orders
+			}
+			t.breakUp("orders/1")
+			t.breakUp("desk/1")
+			t.breakUp("carts/1")
+			if resumed {
+				t.become(without("right"))
+				h = t.open("desk", "/v1/events", "Last-Event-ID", last[1])
+			}
+			text, ended := h.now()
+			if ended || strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") || !strings.Contains(text, "carts/1") {
+				t.Errorf("resumed %t, ended %t, with the events %s", resumed, ended, text)
+			}
+		})
+	}
 }
 
 func TestRights_AWaitForAChangeIsAnsweredByTheNewRights(t *testing.T) {
@@ -223,10 +216,10 @@ func TestRights_AWaitForAChangeIsAnsweredByTheNewRights(t *testing.T) {
 	}{"token": {without("token"), 401}, "right": {without("right"), 403}, "none lost": {roles(), 200}} {
 		t.Run(what, func(t *testing.T) {
 			offices(t, func(t *office) {
-				_, tag, _ := t.ask("desk", "GET", "/v1/locks/orders%2F1", "")
+				tag := t.ask("desk", "GET", "/v1/locks/orders%2F1", "").header.Get("ETag")
 				answers := make(chan exchange, 1)
 				go func() {
-					answers <- speak(t.T, "desk", "GET", t.base+"/v1/locks/orders%2F1", "", "If-None-Match", tag, "Prefer", "wait=30")
+					answers <- t.ask("desk", "GET", "/v1/locks/orders%2F1", "", "If-None-Match", tag, "Prefer", "wait=30")
 				}()
 				synctest.Wait()
 				t.become(row.roster)
@@ -262,12 +255,11 @@ func TestRights_AWaitEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 				offices(t, func(t *office) {
 					t.admin(201, "/v1/locks/desk%2F1", `{"leaseId":"a","ttlMs":600000}`)
 					path := "/v1/locks/desk%2F1"
-					_, tag, _ := t.ask("desk", "GET", path, "")
+					tag := t.ask("desk", "GET", path, "").header.Get("ETag")
 					began := time.Now()
 					status := make(chan int, 1)
 					go func() {
-						got, _, _ := t.ask("desk", wait.method, path, wait.body, "If-None-Match", tag, "Prefer", "wait=30")
-						status <- got
+						status <- t.ask("desk", wait.method, path, wait.body, "If-None-Match", tag, "Prefer", "wait=30").status
 					}()
 					synctest.Wait()
 					t.become(row.roster)
@@ -277,7 +269,7 @@ func TestRights_AWaitEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 					}
 					synctest.Wait()
 					left := row.status == 0 && wait.method == "POST"
-					if _, _, text := t.ask("admin", "GET", path, ""); strings.Contains(text, `"leaseId":"w"`) != left {
+					if text := t.ask("admin", "GET", path, "").body; strings.Contains(text, `"leaseId":"w"`) != left {
 						t.Errorf("afterwards: %s", text)
 					}
 				})

@@ -30,7 +30,6 @@ type fault struct {
 	late  time.Duration // before the answer arrives
 	hang  bool          // no answer until the caller's context ends
 	err   error         // the answer, also if the store did it
-	gate  chan struct{} // the answer waits for it
 	// stray is how much later the store does it after the caller gave up.
 	stray time.Duration
 }
@@ -49,12 +48,10 @@ var errStoreIsLoading = fmt.Errorf("%w: loading", driver.ErrUnavailable)
 
 // call is a request that was seen.
 type call struct {
-	verb   verb
-	key    string
-	at     time.Time
-	budget time.Duration // until the context's deadline; 0 without a deadline
-	ref    driver.Ref
-	req    driver.Request
+	verb verb
+	key  string
+	ref  driver.Ref
+	req  driver.Request
 }
 
 // script is a fault in force for some requests.
@@ -120,10 +117,6 @@ func (d *faultDriver) count(v verb) int { return len(d.seen(v)) }
 func (d *faultDriver) take(ctx context.Context, c call) fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	c.at = time.Now()
-	if deadline, ok := ctx.Deadline(); ok {
-		c.budget = deadline.Sub(c.at)
-	}
 	d.calls = append(d.calls, c)
 	if d.closed {
 		return fault{skip: true, err: driver.ErrClosed}
@@ -155,13 +148,6 @@ func (d *faultDriver) suffer(ctx context.Context, v verb, f fault, do func(conte
 		<-ctx.Done()
 		return driver.Reply{}, ctx.Err()
 	}
-	if f.gate != nil {
-		select {
-		case <-f.gate:
-		case <-ctx.Done():
-			return driver.Reply{}, ctx.Err()
-		}
-	}
 	if !pause(ctx, f.late) {
 		return driver.Reply{}, ctx.Err()
 	}
@@ -178,10 +164,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	if d == 0 {
 		return true
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -24,6 +24,7 @@ import (
 // the calls.
 type calls struct {
 	t   *testing.T
+	c   *leasehold.Client
 	got chan answer
 }
 
@@ -33,7 +34,7 @@ type answer struct {
 	err   error
 }
 
-func newCalls(t *testing.T) *calls { return &calls{t, make(chan answer, 1000)} }
+func newCalls(t *testing.T) *calls { return &calls{t: t, got: make(chan answer, 1000)} }
 
 // begin starts a call and waits until it is queued.
 func (c *calls) begin(ctx context.Context, i int, m *leasehold.Mutex) {
@@ -295,40 +296,6 @@ func TestLocal_ContextEndsInTheLine(t *testing.T) {
 	})
 }
 
-// A lease and the end of the wait that come at once go to the next, or back.
-func TestLocal_GrantAndContextAtOnce(t *testing.T) {
-	for i := range 20 {
-		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, _ := open(t, store, leasehold.WithLocalHandover(100))
-			held := must(t)(c.Mutex("k").Lock(t.Context()))
-			all := newCalls(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			for k := range i % 3 {
-				all.begin(ctx, k, c.Mutex("k"))
-			}
-			all.begin(t.Context(), 9, c.Mutex("k"))
-			var both sync.WaitGroup
-			both.Go(cancel)
-			both.Go(func() { giveBack(t, held) })
-			both.Wait()
-			for range i%3 + 1 {
-				if a := all.next(); a.err == nil {
-					if err := a.lease.Release(); err != nil && (a.i == 9 || !errors.Is(err, leasehold.ErrContextEnded)) {
-						t.Error(err)
-					}
-				} else if a.i == 9 {
-					t.Error(a.err)
-				}
-			}
-			time.Sleep(time.Second)
-			wantFree(t, store, "k")
-			if s := c.Stats(); s.Held != 0 || s.Waiting != 0 || s.Granted != s.Released {
-				t.Errorf("%+v", s)
-			}
-		})
-	}
-}
-
 func TestLocal_TryIsRefusedHere(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithName("web"))
@@ -353,86 +320,66 @@ func TestLocal_TryIsRefusedHere(t *testing.T) {
 }
 
 func TestLocal_EndsOfATurn(t *testing.T) {
-	local := leasehold.WithLocalHandover(100)
-	runBubble(t, "detached", func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, local)
-		all := queueUp(t, c, 3)
-		giveBack(t, all.served(0))
-		l := all.served(1)
-		if err := l.Detach(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		all.none()
-		other, _ := open(t, store)
-		adopted, err := other.Mutex("k").Adopt(t.Context(), l.ID())
-		if err != nil || adopted.Token() < l.Token() {
-			t.Fatalf("%v, token %d after %d", err, adopted.Token(), l.Token())
-		}
-		giveBack(t, adopted)
-		all.rest(adopted.Token(), 2, 3)
-		wantFree(t, store, "k")
-	})
-	runBubble(t, "lowered", func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, local)
-		other, _ := open(t, store)
-		all := queueUp(t, c, 2)
-		l := all.served(0)
-		if err := l.Downgrade(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		reader := must(t)(other.RWMutex("k").TryRLock(t.Context()))
-		giveBack(t, l)
-		all.none()
-		giveBack(t, reader)
-		giveBack(t, all.served(1))
-		wantFree(t, store, "k")
-	})
-	runBubble(t, "maximum", func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, local, leasehold.WithMaxHold(time.Minute))
-		all := queueUp(t, c, 2)
-		l := all.served(0)
-		<-l.Context().Done()
-		all.none()
-		giveBack(t, l)
-		next := all.served(1)
-		if next.State() != leasehold.Held {
-			t.Errorf("passed on, %v", next.State())
-		}
-		giveBack(t, next)
-		if n := d.count(acquire); n != 1 {
-			t.Errorf("%d acquires", n)
-		}
-	})
-	runBubble(t, "parent context", func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, local)
-		all := newCalls(t)
-		ctx, cancel := context.WithCancel(t.Context())
-		all.begin(ctx, 0, c.Mutex("k"))
-		all.begin(t.Context(), 1, c.Mutex("k"))
-		l := all.served(0)
-		cancel()
-		all.none()
-		giveBack(t, l)
-		giveBack(t, all.served(1))
-		if n := d.count(acquire); n != 1 {
-			t.Errorf("%d acquires", n)
-		}
-	})
-	runBubble(t, "re-entered", func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store, local)
-		all := newCalls(t)
-		all.begin(t.Context(), 0, c.Mutex("k"))
-		outer := all.served(0)
-		all.begin(t.Context(), 1, c.Mutex("k"))
-		inner, err := c.Mutex("k").Lock(context.WithoutCancel(outer.Context()))
-		if err != nil || inner.Token() != outer.Token() {
-			t.Fatalf("token %d inside %d, %v", inner.Token(), outer.Token(), err)
-		}
-		giveBack(t, outer)
-		all.none()
-		giveBack(t, inner)
-		giveBack(t, all.served(1))
-	})
+	for name, row := range map[string]struct {
+		opts     []leasehold.Option
+		end      func(t *testing.T, store *memdriver.Driver, all *calls, l *leasehold.Lease, cancel func()) (token int64)
+		acquires int
+	}{
+		"detached": {end: func(t *testing.T, store *memdriver.Driver, all *calls, l *leasehold.Lease, _ func()) int64 {
+			noErr(t, l.Detach(t.Context()))
+			all.none()
+			other, _ := open(t, store)
+			adopted := must(t)(other.Mutex("k").Adopt(t.Context(), l.ID()))
+			giveBack(t, adopted)
+			return adopted.Token()
+		}, acquires: 2},
+		"lowered": {end: func(t *testing.T, store *memdriver.Driver, all *calls, l *leasehold.Lease, _ func()) int64 {
+			noErr(t, l.Downgrade(t.Context()))
+			other, _ := open(t, store)
+			reader := must(t)(other.RWMutex("k").TryRLock(t.Context()))
+			giveBack(t, l)
+			all.none()
+			giveBack(t, reader)
+			return l.Token()
+		}, acquires: 3}, // one of them lowers it
+		"maximum": {opts: []leasehold.Option{leasehold.WithMaxHold(time.Minute)}, end: func(t *testing.T, _ *memdriver.Driver, all *calls, l *leasehold.Lease, _ func()) int64 {
+			<-l.Context().Done()
+			all.none()
+			giveBack(t, l)
+			return l.Token()
+		}, acquires: 1},
+		"parent context": {end: func(t *testing.T, _ *memdriver.Driver, all *calls, l *leasehold.Lease, cancel func()) int64 {
+			cancel()
+			all.none()
+			giveBack(t, l)
+			return l.Token()
+		}, acquires: 1},
+		"re-entered": {end: func(t *testing.T, _ *memdriver.Driver, all *calls, l *leasehold.Lease, _ func()) int64 {
+			inner := must(t)(all.c.Mutex("k").Lock(context.WithoutCancel(l.Context())))
+			if inner.Token() != l.Token() {
+				t.Errorf("token %d inside %d", inner.Token(), l.Token())
+			}
+			giveBack(t, l)
+			all.none()
+			giveBack(t, inner)
+			return l.Token()
+		}, acquires: 1},
+	} {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, append(row.opts, leasehold.WithLocalHandover(100))...)
+			all := newCalls(t)
+			all.c = c
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			all.begin(ctx, 0, c.Mutex("k"))
+			all.begin(t.Context(), 1, c.Mutex("k"))
+			all.rest(row.end(t, store, all, all.served(0), cancel), 1, 2)
+			wantFree(t, store, "k")
+			if n := d.count(acquire); n != row.acquires {
+				t.Errorf("%d acquires", n)
+			}
+		})
+	}
 }
 
 // TestLocal_WhoSharesALine: only calls with the same options share a queue, and some options
@@ -579,10 +526,9 @@ func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 			t.Errorf("%d releases, lease %s with token %d after %s with %d", n, next.ID(), next.Token(), pinned.ID(), pinned.Token())
 		}
 		giveBack(t, next)
-		if last := all.served(4); last.ID() != next.ID() {
+		last := all.served(4)
+		if giveBack(t, last); last.ID() != next.ID() {
 			t.Error("the next lease was not passed on")
-		} else {
-			giveBack(t, last)
 		}
 		wantFree(t, store, "k")
 
@@ -603,11 +549,11 @@ func TestLocal_PinnedLeaseGoesBackToTheStore(t *testing.T) {
 				t.Errorf("%s: not kept", end)
 			}
 		}
-		if single := lock(t, c, "single"); !pinning.Keep(single) {
+		single := lock(t, c, "single")
+		if !pinning.Keep(single) {
 			t.Error("a lease that is not passed on is not kept")
-		} else {
-			giveBack(t, single)
 		}
+		giveBack(t, single)
 		time.Sleep(2 * ttl)
 	})
 }

@@ -145,36 +145,27 @@ func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
 func TestPolicy_IsRefusedWhereItHasNoMeaning(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		for _, p := range []leasehold.Policy{leasehold.FIFO, leasehold.Barging, leasehold.WritersFirst, leasehold.ReadersFirst} {
-			c, d := open(t, store)
 			own := leasehold.WithPolicy(p)
-			locks := func(c *leasehold.Client, opts ...leasehold.Option) map[string]func(context.Context) (*leasehold.Lease, error) {
-				return map[string]func(context.Context) (*leasehold.Lease, error){
-					"mutex":     c.Mutex("k", opts...).TryLock,
-					"semaphore": c.Semaphore("k", 2, opts...).TryLock,
-					"writer":    c.RWMutex("k", opts...).TryLock,
-					"reader":    c.RWMutex("k", opts...).TryRLock,
-				}
-			}
-			for kind, try := range locks(c, own) {
-				before := d.count(acquire)
-				l, err := try(t.Context())
-				if readers := p == leasehold.WritersFirst || p == leasehold.ReadersFirst; readers && (kind == "mutex" || kind == "semaphore") {
-					wantErr(t, err, leasehold.ErrInvalid)
-					if d.count(acquire) != before || err != nil && !strings.Contains(err.Error(), p.String()) {
-						t.Errorf("%s with %v: %v after %d requests", kind, p, err, d.count(acquire)-before)
-					}
-					continue
-				}
-				if err != nil || l.Release() != nil {
-					t.Errorf("%s with %v: %v", kind, p, err)
-				}
-			}
-			// As the default of a client it applies to the locks for which it has a meaning.
-			c, _ = open(t, store, own)
-			for _, opts := range [][]leasehold.Option{nil, {leasehold.WithTTL(ttl)}} {
-				for kind, try := range locks(c, opts...) {
-					if l, err := try(t.Context()); err != nil || l.Release() != nil {
-						t.Errorf("%s of a client with %v: %v", kind, p, err)
+			for _, opts := range [][2][]leasehold.Option{
+				{nil, {own}}, {{own}, nil}, {{own}, {leasehold.WithTTL(ttl)}}, // of the client, and of the lock
+			} {
+				c, d := open(t, store, opts[0]...)
+				for kind, try := range map[string]func(context.Context) (*leasehold.Lease, error){
+					"mutex":     c.Mutex("k", opts[1]...).TryLock,
+					"semaphore": c.Semaphore("k", 2, opts[1]...).TryLock,
+					"writer":    c.RWMutex("k", opts[1]...).TryLock,
+					"reader":    c.RWMutex("k", opts[1]...).TryRLock,
+				} {
+					before := d.count(acquire)
+					l, err := try(t.Context())
+					// As the default of a client it applies to the locks for which it has a meaning.
+					if readers := p == leasehold.WritersFirst || p == leasehold.ReadersFirst; readers && opts[0] == nil && (kind == "mutex" || kind == "semaphore") {
+						wantErr(t, err, leasehold.ErrInvalid)
+						if d.count(acquire) != before || err != nil && !strings.Contains(err.Error(), p.String()) {
+							t.Errorf("%s with %v: %v after %d requests", kind, p, err, d.count(acquire)-before)
+						}
+					} else if err != nil || l.Release() != nil {
+						t.Errorf("%s with %v: %v", kind, p, err)
 					}
 				}
 			}
@@ -382,22 +373,17 @@ func TestErrors_HR_F10_SayEverythingOnceInOneLine(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithTTL(ttl))
 		never := func(context.Context) error { return nil }
-		short := func() context.Context {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		within := func(d time.Duration, cause error) context.Context {
+			ctx, cancel := context.WithTimeoutCause(t.Context(), d, cause)
 			t.Cleanup(cancel)
 			return ctx
 		}
-		shutDown := func() context.Context {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second/2, errors.New("too late"))
-			t.Cleanup(cancel)
+		short := func() context.Context { return within(time.Second, nil) }
+		ended := func(cause error) context.Context {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(cause)
 			return ctx
 		}
-		canceled, cancel := context.WithCancel(t.Context())
-		cancel()
-		reason, quit := context.WithCancelCause(t.Context())
-		quit(errors.New("shutting down"))
-		wrapped, quit := context.WithCancelCause(t.Context())
-		quit(fmt.Errorf("the server: %w", context.Canceled))
 		holder, _ := open(t, store)
 		lock(t, holder, "held")
 		once := func(name string, err error) {
@@ -428,7 +414,10 @@ func TestErrors_HR_F10_SayEverythingOnceInOneLine(t *testing.T) {
 				d.on(renew, 0, *f)
 			}
 			for key, ask := range map[string]func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error){"Lock": (*leasehold.Mutex).Lock, "TryLock": (*leasehold.Mutex).TryLock} {
-				for name, ctx := range map[string]context.Context{"a time-out": short(), "a time-out with a cause": shutDown(), "an end": canceled, "a cause": reason, "a wrapped end": wrapped} {
+				for name, ctx := range map[string]context.Context{
+					"a time-out": short(), "a time-out with a cause": within(3*time.Second/2, errors.New("too late")),
+					"an end": ended(nil), "a cause": ended(errors.New("shutting down")), "a wrapped end": ended(fmt.Errorf("the server: %w", context.Canceled)),
+				} {
 					_, err := ask(c.Mutex("held"), ctx)
 					once(fmt.Sprintf("%s of a store that %s, under %s", key, what, name), err)
 				}
