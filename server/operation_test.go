@@ -98,30 +98,6 @@ func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
 	}
 }
 
-func TestOperation_FairServesInOrder(t *testing.T) {
-	g := newGate()
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithOperation(g.operation()))
-	order := make(chan int, 4)
-	for i := range 4 {
-		go func() {
-			execute(t, base+"/api/locks/fair/r")
-			order <- i
-		}()
-		eventually(t, func() bool {
-			snap, err := store.Inspect(context.Background(), "r")
-			return err == nil && len(snap.Holders)+len(snap.Waiters) == i+1
-		})
-	}
-	for i := range 4 {
-		<-g.inside
-		g.open <- struct{}{}
-		if got := <-order; got != i {
-			t.Errorf("%d was served, want %d", got, i)
-		}
-	}
-}
-
 // leaving sends a request for an operation, and returns a function that ends it without an answer.
 func leaving(t *testing.T, url string) (leave func()) {
 	t.Helper()

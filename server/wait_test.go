@@ -84,6 +84,11 @@ func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 		if g.State != "queued" || g.Position != 1 || g.TicketMs != 60000 || g.RetryAfterMs != 0 {
 			t.Errorf("%+v", g)
 		}
+		// A client that cannot hold a request open asks again and again.
+		answer(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"a","ticketMs":60000}`, 202, &g)
+		if g.Position != 1 || g.RetryAfterMs <= 0 || g.RetryAfterMs > 60000/2 {
+			t.Errorf("%+v", g)
+		}
 		// If no place is to be kept, the end of the wait is a refusal, and removes the place.
 		g = grant{}
 		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"c","waitMs":50,"ticketMs":0}`, 409, &g)
@@ -100,31 +105,6 @@ func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 		if status, text := b.answer(); status != 201 {
 			t.Errorf("%d %s", status, text)
 		}
-	})
-}
-
-// A client that cannot hold a request open asks again and again, and has a place.
-func TestWait_ByAskingAgainAndAgain(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "holder")
-		const body = `{"leaseId":"a","ticketMs":60000}`
-		var g grant
-		answer(t.T, "POST", t.url(0, "/v1/locks/k"), body, 202, &g)
-		if g.Position != 1 || g.RetryAfterMs <= 0 || g.RetryAfterMs > 60000/2 {
-			t.Errorf("%+v", g)
-		}
-		answer(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"b","ticketMs":60000}`, 202, &g)
-		if g.Position != 2 {
-			t.Errorf("%+v", g)
-		}
-		t.release("k", "holder")
-		if status, _ := ask(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"try"}`); status != 409 {
-			t.Errorf("a try overtakes the queue: %d", status)
-		}
-		answer(t.T, "PUT", t.url(1, "/v1/locks/k/leases/a"), `{"ttlMs":60000}`, 200, &g) // its turn has come
-		answer(t.T, "PUT", t.url(1, "/v1/locks/k/leases/b"), `{"ticketMs":60000}`, 202, &g)
-		t.release("k", "a")
-		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"b","ticketMs":60000}`, 201, &g)
 	})
 }
 

@@ -174,37 +174,6 @@ func (r *radio) hear(name string, into any) {
 	}
 }
 
-// A client that cannot hold many requests open waits for many locks by one
-// stream.
-func TestEvents_TellOfOnesOwnLeases(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "holder")
-		r := tune(t.T, t.url(1, "/v1/events"))
-		var ready wire.Ready
-		for ready.Address == "" { // a store may take some time to listen
-			r.hear("ready", &ready)
-		}
-		body := `{"leaseId":"a","ticketMs":30000,"ttlMs":60000,"confirmMs":30000,"notify":"` + ready.Address + `"}`
-		must(t.T, 202, "POST", t.url(0, "/v1/locks/k"), body)
-		t.release("k", "holder")
-		var hint wire.Hint
-		r.hear("granted", &hint)
-		if hint.LeaseID != "a" || hint.Token == 0 || hint.Confirm != 30000 {
-			t.Errorf("%+v", hint)
-		}
-		var g grant
-		answer(t.T, "PUT", t.url(0, "/v1/locks/k/leases/a"), `{"ttlMs":60000}`, 200, &g)
-		if g.Token != hint.Token {
-			t.Errorf("token %d, but the event had %d", g.Token, hint.Token)
-		}
-		must(t.T, 200, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"a","reason":"a test"}`)
-		r.hear("broken", &hint)
-		if hint.LeaseID != "a" || hint.Reason != "a test" {
-			t.Errorf("%+v", hint)
-		}
-	})
-}
-
 // dim returns a store that answers only the first look at each lock, and its looks by lock.
 func dim() (*hooked, map[string]int) {
 	var mu sync.Mutex

@@ -1,9 +1,13 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -129,5 +133,64 @@ func TestList_HR_E3_ANameStandsOnceOnAPage(t *testing.T) {
 	answer(t, "GET", base+"/v1/locks", "", 200, &page)
 	if fmt.Sprint(page.Keys) != "[a b]" {
 		t.Errorf("listed %v", page.Keys)
+	}
+}
+
+// A path that was joined by hand has the slash of a name without an encoding.
+func TestServer_ASlashInANameThatIsNotEncodedIsAnsweredWithAHint(t *testing.T) {
+	_, base := serve(t, memdriver.New())
+	deep := strings.Repeat("/x", 20)
+	for path, meant := range map[string]string{
+		"POST /v1/locks/orders/42":             "/v1/locks/orders%2F42",
+		"GET /v1/locks/orders/42":              "/v1/locks/orders%2F42",
+		"GET /v1/locks/a%20b/c:break":          "/v1/locks/a%20b%2Fc:break",
+		"PUT /v1/locks/orders/42/leases/a":     "/v1/locks/orders%2F42/leases/a",
+		"DELETE /v1/locks/a/leases/b/leases/c": "/v1/locks/a%2Fleases%2Fb/leases/c",
+		"GET /v1/locks/x" + deep:               "/v1/locks/x" + strings.ReplaceAll(deep, "/", "%2F"),
+		"POST /api/locks/simple/orders/42":     "/api/locks/simple/orders%2F42",
+		"GET /v1/locks/a/":                     "",
+		"GET /v1/nothing/a/b":                  "",
+		"DELETE /v1/locks/a/leases/b/c":        "",
+		"POST /prefix/v1/locks":                "",
+	} {
+		method, path, _ := strings.Cut(path, " ")
+		status, text := ask(t, method, base+path, "")
+		refused(t, path, status, text, server.NotFound)
+		var problem struct{ Detail string }
+		if err := json.Unmarshal([]byte(text), &problem); err != nil || status != http.StatusNotFound {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+		_, hint, _ := strings.Cut(problem.Detail, "a slash in a name is sent as %2F, as in ")
+		if hint != meant {
+			t.Errorf("%s: the hint is %q, want %q", path, hint, meant)
+		}
+		if removes := strings.Contains(problem.Detail, `a proxy before the service has to remove "/prefix"`); removes != strings.HasPrefix(path, "/prefix") {
+			t.Errorf("%s: %s", path, problem.Detail)
+		}
+	}
+}
+
+// arrived is a body that has arrived completely.
+type arrived struct{ bytes.Reader }
+
+func (*arrived) Close() error { return nil }
+
+// TestServer_H5_ALargeBodyIsRefusedAlsoWhereItHasArrived gives the handler a body as
+// a server does that has read it.
+func TestServer_H5_ALargeBodyIsRefusedAlsoWhereItHasArrived(t *testing.T) {
+	const most = 1 << 10
+	s := open(t, memdriver.New(), server.WithMaxBody(most))
+	for size, want := range map[int]int{most: http.StatusCreated, most + 1: http.StatusRequestEntityTooLarge} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/locks/k", nil)
+		body := new(arrived)
+		body.Reset([]byte(strings.Repeat(" ", size)))
+		r.Body = body
+		w := httptest.NewRecorder()
+		if s.ServeHTTP(w, r); w.Code != want {
+			t.Errorf("%d bytes are answered %d, want %d: %s", size, w.Code, want, w.Body)
+		}
+		if r.Body != body {
+			t.Errorf("the request of the caller was changed")
+		}
 	}
 }

@@ -112,12 +112,7 @@ func TestTry_AsksAsOftenAndAsLongAsItSays(t *testing.T) {
 						t.Errorf("the error is %q", err)
 					}
 				}
-				if got := d.times("acquire"); !slices.Equal(got, c.times) {
-					t.Errorf("asked at %v, want %v", got, c.times)
-				}
-				if got := d.limits("acquire"); c.limits != nil && !slices.Equal(got, c.limits) {
-					t.Errorf("for at most %v, want %v", got, c.limits)
-				}
+				d.wants(t, "acquire", c.times, c.limits)
 				undone := d.of("release")
 				if a.Unanswered != c.open || (len(undone) > 0) != c.undone {
 					t.Errorf("unanswered: %v, undone %d times", a.Unanswered, len(undone))
@@ -466,12 +461,7 @@ func TestConfirm_AsksUntilTheStoreHasAnswered(t *testing.T) {
 					t.Errorf("granted %+v, %v after the beginning", g, g.Origin.Sub(d.start))
 				}
 				matches(t, err, c.want, c.not)
-				if got := d.times("renew"); !slices.Equal(got, c.times) {
-					t.Errorf("asked at %v, want %v", got, c.times)
-				}
-				if got := d.limits("renew"); c.limits != nil && !slices.Equal(got[:len(c.limits)], c.limits) {
-					t.Errorf("for at most %v, want %v", got, c.limits)
-				}
+				d.wants(t, "renew", c.times, c.limits)
 			})
 		})
 	}
@@ -535,12 +525,7 @@ func TestInspect_LooksUntilTheStoreHasAnswered(t *testing.T) {
 				if !errors.Is(err, c.want) {
 					t.Errorf("error %v, want %v", err, c.want)
 				}
-				if got := d.times("inspect"); c.times != nil && !slices.Equal(got, c.times) {
-					t.Errorf("asked at %v, want %v", got, c.times)
-				}
-				if got := d.limits("inspect"); c.limits != nil && !slices.Equal(got[:len(c.limits)], c.limits) {
-					t.Errorf("for at most %v, want %v", got, c.limits)
-				}
+				d.wants(t, "inspect", c.times, c.limits)
 			})
 		})
 	}

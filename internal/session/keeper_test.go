@@ -286,6 +286,9 @@ func TestKeeper_EveryTaskIsAskedInTime(t *testing.T) {
 					case n == 1:
 						due[i] = time.Time{}
 					}
+					if kept := locked(&k.mu, func() bool { return k.heap.due(&p.task) != 0 }); kept == due[i].IsZero() {
+						t.Fatalf("task %d is kept: %v", i, kept)
+					}
 				}
 			}
 			for _, s := range steps {

@@ -93,6 +93,17 @@ func (d *script) limits(verb string) (all []time.Duration) {
 	return all
 }
 
+// wants checks the times of the questions of a verb, and the limits of the first. Nil is not checked.
+func (d *script) wants(t *testing.T, verb string, times, limits []time.Duration) {
+	t.Helper()
+	if got := d.times(verb); times != nil && !slices.Equal(got, times) {
+		t.Errorf("asked at %v, want %v", got, times)
+	}
+	if got := d.limits(verb); !slices.Equal(got[:min(len(got), len(limits))], limits) {
+		t.Errorf("for at most %v, want %v", got, limits)
+	}
+}
+
 func (d *script) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	n := d.note(ctx, question{verb: "acquire", req: req})
 	if d.acquire == nil {
