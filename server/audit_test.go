@@ -40,18 +40,25 @@ func (s *safe) entries(t *testing.T) (all []entry) {
 	return all
 }
 
+// say sends a request of the administrator, which has to be answered with a status.
+type say func(method, path, body string, want int)
+
+func saying(t *testing.T, base string) say {
+	return func(method, path, body string, want int) {
+		t.Helper()
+		if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
+			t.Errorf("%s %s: %d %s, want %d", method, path, code, text, want)
+		}
+	}
+}
+
 func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file, _ := openAuth(t, roles())
 		log := new(safe)
 		store := memdriver.New()
 		_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
-		say := func(method, path, body string, want int) {
-			t.Helper()
-			if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
-				t.Fatalf("%s %s: %d %s, want %d", method, path, code, text, want)
-			}
-		}
+		say := saying(t, base)
 		const lock = "/v1/locks/orders%2F1"
 		say("POST", lock, `{"leaseId":"a","owner":"worker-7","ttlMs":60000}`, 201)
 		say("POST", lock, `{"leaseId":"a","owner":"worker-7","ttlMs":60000}`, 200) // asked again: one grant
@@ -114,7 +121,6 @@ func late(verb string) (store *answering, done, answer chan struct{}) {
 // another order.
 func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T) {
 	const lock, lease = "/v1/locks/k", "/v1/locks/k/leases/a"
-	type say func(method, path, body string, want int)
 	// expired returns when a lease that was granted after a has expired in the log.
 	expired := func(t *testing.T, log *safe, say say) {
 		say("POST", "/v1/locks/other", `{"leaseId":"later","ttlMs":6000}`, 201)
@@ -165,12 +171,7 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 				log := new(safe)
 				store, done, answer := late(c.verb)
 				_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
-				say := func(method, path, body string, want int) {
-					t.Helper()
-					if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
-						t.Errorf("%s %s: %d %s, want %d", method, path, code, text, want)
-					}
-				}
+				say := saying(t, base)
 				say("POST", lock, `{"leaseId":"a","owner":"w","ttlMs":`+cmp.Or(c.ttl, "60000")+`}`, 201)
 				broken := 200
 				if c.elsewhere {
@@ -217,12 +218,7 @@ func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) 
 			store, done, answer := late(verb)
 			_, base := serve(t, store, server.WithAuditLog(log))
 			const lock = "/v1/locks/k"
-			say := func(method, path, body string, want int) {
-				t.Helper()
-				if code, text := ask(t, method, base+path, body); code != want {
-					t.Errorf("%s %s: %d %s, want %d", method, path, code, text, want)
-				}
-			}
+			say := saying(t, base)
 			say("POST", lock, `{"leaseId":"a","ttlMs":60000}`, 201)
 			var held sync.WaitGroup
 			held.Go(func() {
@@ -276,9 +272,7 @@ func TestAudit_NothingIsKeptOfALeaseThatRequestsOnlyAskAbout(t *testing.T) {
 		{"DELETE", "/v1/locks/k/leases/c", "", 204},
 		{"DELETE", "/v1/locks/k/leases/b", "", 204},
 	} {
-		if code, text := ask(t, c.method, base+c.path, c.body); code != c.want {
-			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, code, text, c.want)
-		}
+		saying(t, base)(c.method, c.path, c.body, c.want)
 	}
 	eventually(t, func() bool { known, followed := s.Trail(); return known == 0 && followed == 0 })
 }

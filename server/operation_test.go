@@ -98,6 +98,15 @@ func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
 	}
 }
 
+// queue waits until the lock r has n waiters.
+func queue(t *testing.T, store *memdriver.Driver, n int) {
+	t.Helper()
+	eventually(t, func() bool {
+		snap, err := store.Inspect(context.Background(), "r")
+		return err == nil && len(snap.Waiters) == n
+	})
+}
+
 // leaving sends a request for an operation, and returns a function that ends it without an answer.
 func leaving(t *testing.T, url string) (leave func()) {
 	t.Helper()
@@ -148,16 +157,9 @@ func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 	_, base := serve(t, store, server.WithOperation(g.operation()))
 	must(t, 201, "POST", base+"/v1/locks/r", `{"leaseId":"a"}`)
 	leave := leaving(t, base+"/api/locks/fair/r")
-	queue := func() int {
-		snap, err := store.Inspect(context.Background(), "r")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(snap.Waiters)
-	}
-	eventually(t, func() bool { return queue() == 1 })
+	queue(t, store, 1)
 	leave()
-	eventually(t, func() bool { return queue() == 0 })
+	queue(t, store, 0)
 	ask(t, "DELETE", base+"/v1/locks/r/leases/a", "")
 	select {
 	case <-g.inside:
@@ -225,10 +227,7 @@ func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 	go func() { running <- execute(t, base+"/api/locks/fair/r") }()
 	<-g.inside
 	go func() { waiting <- execute(t, base+"/api/locks/fair/r") }()
-	eventually(t, func() bool {
-		snap, err := store.Inspect(context.Background(), "r")
-		return err == nil && len(snap.Waiters) == 1
-	})
+	queue(t, store, 1)
 	s.Drain()
 	answers := map[string]exchange{"waiting": <-waiting, "a stream": speak(t, "", "GET", base+"/v1/events", "")}
 	for _, p := range patterns {

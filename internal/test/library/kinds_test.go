@@ -13,17 +13,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// kindsBubble runs f in virtual time with two clients of one store.
-func kindsBubble(t *testing.T, f func(t *testing.T, a, b *leasehold.Client)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		f(t, newClient(t, store), newClient(t, store))
-	})
-}
-
 func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, b := newClient(t, store), newClient(t, store)
 		gpu := a.Semaphore("gpu", 4)
 		inner := leasehold.All(a.Mutex("m"), gpu, a.RWMutex("rw").RLocker())
 		whole, err := leasehold.All(inner, gpu.Places(3), a.RWMutex("w"), leasehold.All(inner, a.Mutex("rw"))).Lock(t.Context())
@@ -70,7 +62,8 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 }
 
 func TestDo_TakesEveryKind(t *testing.T) {
-	kindsBubble(t, func(t *testing.T, a, b *leasehold.Client) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		a, b := newClient(t, store), newClient(t, store)
 		single := func(ctx context.Context) error {
 			if l, ok := leasehold.FromContext(ctx); !ok || l.Token() == 0 {
 				t.Errorf("lease %v of the context", l)

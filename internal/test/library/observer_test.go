@@ -117,18 +117,31 @@ func TestObserver_IsToldOfAWaitAndOfTheHandover(t *testing.T) {
 }
 
 func TestObserver_OutcomeOfACallThatEndsWithoutALease(t *testing.T) {
+	try := func(ctx context.Context, c *leasehold.Client) (*leasehold.Lease, error) {
+		return c.Mutex("taken").TryLock(ctx)
+	}
 	for want, row := range map[string]struct {
 		fault *fault
-		key   string
-		take  func(ctx context.Context, c *leasehold.Client, key string) error
+		take  func(ctx context.Context, c *leasehold.Client) (*leasehold.Lease, error)
 	}{
-		"held":        {key: "taken", take: tryLock},
-		"timeout":     {key: "taken", take: lockFor(time.Second)},
-		"canceled":    {key: "taken", take: lockCanceled},
-		"unknown":     {key: "k", fault: &hangs, take: tryLock},
-		"unavailable": {key: "k", fault: &refuses, take: tryLock},
-		"refused":     {key: "places", take: semaphoreOf(3)},
-		"closed":      {key: "k", take: lockClosed},
+		"held": {take: try},
+		"timeout": {take: func(ctx context.Context, c *leasehold.Client) (*leasehold.Lease, error) {
+			return c.Mutex("taken", leasehold.WithMaxWait(time.Second)).Lock(ctx)
+		}},
+		"canceled": {take: func(ctx context.Context, c *leasehold.Client) (*leasehold.Lease, error) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return c.Mutex("taken").Lock(ctx)
+		}},
+		"unknown":     {fault: &hangs, take: try},
+		"unavailable": {fault: &refuses, take: try},
+		"refused": {take: func(ctx context.Context, c *leasehold.Client) (*leasehold.Lease, error) {
+			return c.Semaphore("places", 3).TryLock(ctx)
+		}},
+		"closed": {take: func(ctx context.Context, c *leasehold.Client) (*leasehold.Lease, error) {
+			_ = c.Close()
+			return try(ctx, c)
+		}},
 	} {
 		runBubble(t, want, func(t *testing.T, store *memdriver.Driver) {
 			other, _ := open(t, store)
@@ -140,7 +153,7 @@ func TestObserver_OutcomeOfACallThatEndsWithoutALease(t *testing.T) {
 			if row.fault != nil {
 				f.on(acquire, 0, *row.fault)
 			}
-			if err := row.take(t.Context(), c, row.key); err == nil {
+			if _, err := row.take(t.Context(), c); err == nil {
 				t.Fatal("granted")
 			}
 			lines := d.take()
@@ -152,39 +165,6 @@ func TestObserver_OutcomeOfACallThatEndsWithoutALease(t *testing.T) {
 			}
 		})
 	}
-}
-
-func tryLock(ctx context.Context, c *leasehold.Client, key string) error {
-	_, err := c.Mutex(key).TryLock(ctx)
-	return err
-}
-
-func lockFor(d time.Duration) func(context.Context, *leasehold.Client, string) error {
-	return func(ctx context.Context, c *leasehold.Client, key string) error {
-		_, err := c.Mutex(key, leasehold.WithMaxWait(d)).Lock(ctx)
-		return err
-	}
-}
-
-func lockCanceled(ctx context.Context, c *leasehold.Client, key string) error {
-	ctx, cancel := context.WithCancel(ctx)
-	time.AfterFunc(time.Second, cancel)
-	_, err := c.Mutex(key).Lock(ctx)
-	return err
-}
-
-func semaphoreOf(limit int) func(context.Context, *leasehold.Client, string) error {
-	return func(ctx context.Context, c *leasehold.Client, key string) error {
-		_, err := c.Semaphore(key, limit).TryLock(ctx)
-		return err
-	}
-}
-
-func lockClosed(ctx context.Context, c *leasehold.Client, key string) error {
-	if err := c.Close(); err != nil {
-		return err
-	}
-	return tryLock(ctx, c, key)
 }
 
 func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
