@@ -128,41 +128,41 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 			return slices.ContainsFunc(log.entries(t), func(e entry) bool { return e.Lease == "later" && e.Reason == "expired" })
 		})
 	}
-	says := func(method, path, body string, want int) func(*testing.T, *safe, say) {
+	sends := func(method, path, body string, want int) func(*testing.T, *safe, say) {
 		return func(_ *testing.T, _ *safe, say say) { say(method, path, body, want) }
 	}
 	for name, c := range map[string]struct {
 		verb         string // whose answer is late
 		elsewhere    bool   // the lease is broken by another replica before
 		ttl, renewal string
-		meanwhile    func(t *testing.T, log *safe, say say)
+		during       func(t *testing.T, log *safe, say say)
 		after        func(t *testing.T, log *safe, say say)
 		reason       string
 		detail, by   string
 	}{
 		"a renewal learns of a break": {
-			verb: "break", meanwhile: says("PUT", lease, `{"ttlMs":60000}`, 410), reason: "broken", detail: "stuck", by: "admin",
+			verb: "break", during: sends("PUT", lease, `{"ttlMs":60000}`, 410), reason: "broken", detail: "stuck", by: "admin",
 		},
 		"a release learns of a break": {
-			verb: "break", meanwhile: says("DELETE", lease, "", 410), reason: "broken", detail: "stuck", by: "admin",
+			verb: "break", during: sends("DELETE", lease, "", 410), reason: "broken", detail: "stuck", by: "admin",
 		},
 		"a renewal learns of a break elsewhere, and another is under way": {
-			verb: "break", elsewhere: true, meanwhile: says("PUT", lease, `{"ttlMs":60000}`, 410), reason: "broken", detail: "stuck",
+			verb: "break", elsewhere: true, during: sends("PUT", lease, `{"ttlMs":60000}`, 410), reason: "broken", detail: "stuck",
 		},
 		"a renewal learns of a release": {
-			verb: "release", meanwhile: says("PUT", lease, `{"ttlMs":60000}`, 410), reason: "released",
+			verb: "release", during: sends("PUT", lease, `{"ttlMs":60000}`, 410), reason: "released",
 		},
 		"a batch learns of a release": {
-			verb: "release", meanwhile: says("POST", "/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a","ttlMs":60000}]}`, 200), reason: "released",
+			verb: "release", during: sends("POST", "/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a","ttlMs":60000}]}`, 200), reason: "released",
 		},
 		"its time is up while it is released": {
-			verb: "release", ttl: "6000", meanwhile: expired, reason: "released",
+			verb: "release", ttl: "6000", during: expired, reason: "released",
 		},
 		"its time is up while it is renewed": {
-			verb: "renew", ttl: "6000", renewal: "60000", meanwhile: expired, after: says("DELETE", lease, "", 204), reason: "released",
+			verb: "renew", ttl: "6000", renewal: "60000", during: expired, after: sends("DELETE", lease, "", 204), reason: "released",
 		},
 		"a renewal is answered after the end": {
-			verb: "renew", renewal: "6000", meanwhile: says("DELETE", lease, "", 204), after: expired, reason: "released",
+			verb: "renew", renewal: "6000", during: sends("DELETE", lease, "", 204), after: expired, reason: "released",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 					}
 				})
 				soon(t, "the store has done it", done)
-				c.meanwhile(t, log, say)
+				c.during(t, log, say)
 				close(answer)
 				held.Wait()
 				if c.after != nil {

@@ -81,8 +81,8 @@ func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 		{"its place is kept", true, false, "3000"},
 		{"it has no place afterwards", true, false, "0"},
 		{"there is no queue", false, false, "0"},
-		{"beside another, its place is kept", true, true, "3000"},
-		{"beside another, it has no place afterwards", true, true, "0"},
+		{"next to another, its place is kept", true, true, "3000"},
+		{"next to another, it has no place afterwards", true, true, "0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -216,7 +216,7 @@ type answering struct {
 	after func(ctx context.Context, verb, id string, reply driver.Reply) error
 }
 
-// answeredBy returns a store that calls after, and nothing before.
+// answeredBy returns a store that calls only after.
 func answeredBy(d *memdriver.Driver, after func(ctx context.Context, verb, id string, reply driver.Reply) error) *answering {
 	return &answering{hooked{d, func(context.Context, string, string) error { return nil }}, after}
 }

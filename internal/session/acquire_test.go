@@ -60,7 +60,7 @@ func TestTry_AsksAsOftenAndAsLongAsItSays(t *testing.T) {
 			limits: []time.Duration{5 * time.Second, 2490 * ms, 1225 * ms, time.Second, ms},
 		},
 		{
-			name: "hangs for somebody in a hurry", store: []any{nil}, change: func(t *Terms) { t.MaxTry = 2 * time.Second },
+			name: "hangs longer than a try may take", store: []any{nil}, change: func(t *Terms) { t.MaxTry = 2 * time.Second },
 			unknown: true, open: true, undone: true, times: []time.Duration{0, 1020 * ms}, limits: []time.Duration{time.Second, 980 * ms},
 		},
 		{
@@ -68,11 +68,11 @@ func TestTry_AsksAsOftenAndAsLongAsItSays(t *testing.T) {
 			unknown: true, open: true, undone: true, times: []time.Duration{0, 1020 * ms}, limits: []time.Duration{time.Second, 980 * ms},
 		},
 		{
-			name: "refuses for somebody without patience", store: []any{driver.ErrUnavailable}, change: func(t *Terms) { t.MaxOutage = 0 },
+			name: "refuses where no outage is waited for", store: []any{driver.ErrUnavailable}, change: func(t *Terms) { t.MaxOutage = 0 },
 			times: []time.Duration{0}, limits: []time.Duration{5 * time.Second}, says: []string{"-asked for"},
 		},
 		{
-			name: "refuses for somebody without bounds", store: []any{driver.ErrUnavailable}, change: func(t *Terms) { t.MaxOutage = -1 },
+			name: "refuses where outages are waited for without end", store: []any{driver.ErrUnavailable}, change: func(t *Terms) { t.MaxOutage = -1 },
 			times: []time.Duration{0, 20 * ms, 60 * ms}, limits: []time.Duration{5 * time.Second, 4990 * ms, 4970 * ms},
 		},
 		{name: "refuses for good", store: []any{driver.ErrInvalid}, times: []time.Duration{0}, says: []string{"-asked for"}},
@@ -81,10 +81,10 @@ func TestTry_AsksAsOftenAndAsLongAsItSays(t *testing.T) {
 		{name: "refuses, then grants", store: []any{driver.ErrUnavailable, granted}, times: []time.Duration{0, 20 * ms}, state: driver.Granted},
 		{name: "loses, then is busy", store: []any{errReset, driver.Reply{State: driver.Busy}}, times: []time.Duration{0, 20 * ms}, state: driver.Busy, open: true, undone: true},
 		{name: "loses, then refuses", store: []any{errReset, driver.ErrUnavailable, driver.ErrUnavailable, granted}, times: []time.Duration{0, 20 * ms, 60 * ms, 140 * ms}, state: driver.Granted, open: true},
-		{name: "tells of another process's question", store: []any{driver.Reply{State: driver.Granted, InFlight: true}}, times: []time.Duration{0}, state: driver.Granted, open: true},
+		{name: "reports another process's question", store: []any{driver.Reply{State: driver.Granted, InFlight: true}}, times: []time.Duration{0}, state: driver.Granted, open: true},
 		{name: "has given the id up", store: []any{gone}, times: []time.Duration{0}},
 		{name: "loses, then has given the id up", store: []any{errReset, gone}, times: []time.Duration{0, 20 * ms}, unknown: true, open: true, undone: true, says: []string{"reset"}},
-		{name: "loses, then tells of a break", store: []any{errReset, broken}, times: []time.Duration{0, 20 * ms}, open: true, undone: true},
+		{name: "loses, then reports a break", store: []any{errReset, broken}, times: []time.Duration{0, 20 * ms}, open: true, undone: true},
 		{
 			name: "loses, then has given the id up, which is an answer", store: []any{errReset, gone}, change: func(t *Terms) { t.Policy.GoneAnswers = true },
 			times: []time.Duration{0, 20 * ms}, open: true, undone: true,
@@ -112,7 +112,7 @@ func TestTry_AsksAsOftenAndAsLongAsItSays(t *testing.T) {
 						t.Errorf("the error is %q", err)
 					}
 				}
-				d.wants(t, "acquire", c.times, c.limits)
+				d.asksAt(t, "acquire", c.times, c.limits)
 				undone := d.of("release")
 				if a.Unanswered != c.open || (len(undone) > 0) != c.undone {
 					t.Errorf("unanswered: %v, undone %d times", a.Unanswered, len(undone))
@@ -424,8 +424,8 @@ func TestConfirm_AsksUntilTheStoreHasAnswered(t *testing.T) {
 		{name: "grants", store: []any{granted}, times: []time.Duration{0}, limits: []time.Duration{5 * time.Second}},
 		{name: "grants too late, then in time", store: []any{granted}, slow: 3 * time.Second, times: []time.Duration{0, 3020 * ms}},
 		{name: "has it no more", store: []any{gone}, times: []time.Duration{0}, want: []error{ErrNotHeld}, not: []error{ErrUnknown, ErrBroken}},
-		{name: "says late that it has it no more", store: []any{gone}, slow: 3 * time.Second, times: []time.Duration{0}, want: []error{ErrNotHeld}, not: []error{ErrUnknown, ErrBroken}},
-		{name: "tells of a break", store: []any{driver.Reply{Broken: true}}, times: []time.Duration{0}, want: []error{ErrNotHeld, ErrBroken}},
+		{name: "has it no more, answered late", store: []any{gone}, slow: 3 * time.Second, times: []time.Duration{0}, want: []error{ErrNotHeld}, not: []error{ErrUnknown, ErrBroken}},
+		{name: "reports a break", store: []any{driver.Reply{Broken: true}}, times: []time.Duration{0}, want: []error{ErrNotHeld, ErrBroken}},
 		{name: "loses, then grants", store: []any{errReset, granted}, times: []time.Duration{0, 20 * ms}},
 		{name: "loses, then has it no more", store: []any{errReset, gone}, times: []time.Duration{0, 20 * ms}, want: []error{ErrNotHeld}, not: []error{ErrUnknown}},
 		{name: "refuses for good", store: []any{driver.ErrInvalid}, times: []time.Duration{0}, want: []error{driver.ErrInvalid}, not: []error{ErrUnknown}},
@@ -461,7 +461,7 @@ func TestConfirm_AsksUntilTheStoreHasAnswered(t *testing.T) {
 					t.Errorf("granted %+v, %v after the beginning", g, g.Origin.Sub(d.start))
 				}
 				matches(t, err, c.want, c.not)
-				d.wants(t, "renew", c.times, c.limits)
+				d.asksAt(t, "renew", c.times, c.limits)
 			})
 		})
 	}
@@ -525,7 +525,7 @@ func TestInspect_LooksUntilTheStoreHasAnswered(t *testing.T) {
 				if !errors.Is(err, c.want) {
 					t.Errorf("error %v, want %v", err, c.want)
 				}
-				d.wants(t, "inspect", c.times, c.limits)
+				d.asksAt(t, "inspect", c.times, c.limits)
 			})
 		})
 	}

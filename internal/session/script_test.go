@@ -93,8 +93,8 @@ func (d *script) limits(verb string) (all []time.Duration) {
 	return all
 }
 
-// wants checks the times of the questions of a verb, and the limits of the first. Nil is not checked.
-func (d *script) wants(t *testing.T, verb string, times, limits []time.Duration) {
+// asksAt checks the times of the questions of a verb, and the limits of the first. Nil is not checked.
+func (d *script) asksAt(t *testing.T, verb string, times, limits []time.Duration) {
 	t.Helper()
 	if got := d.times(verb); times != nil && !slices.Equal(got, times) {
 		t.Errorf("asked at %v, want %v", got, times)

@@ -212,7 +212,7 @@ func TestExtend_RefusesTTLOutOfBounds(t *testing.T) {
 	noErr(t, l.Extend(t.Context(), leasehold.MaxTTL))
 }
 
-// TestOptions_ReachTheStore: stores are tested for what they do with them.
+// TestOptions_ReachTheStore: the conformance tests check their effects.
 func TestOptions_ReachTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
