@@ -232,6 +232,38 @@ func TestVanish_H1_AnAnswerThatWasReadIsAGrant(test *testing.T) {
 	}
 }
 
+// A client whose connection broke asks again by another connection, perhaps at another service.
+// The first request must not give back a lease that the second has reported to the client.
+func TestVanish_H1_WhoComesBackKeepsWhatItWasTold(test *testing.T) {
+	t := townOfSockets(test)
+	for i := range 24 {
+		key := fmt.Sprint("k", i)
+		t.take(key, "holder")
+		first := t.call(0, key, "w")
+		t.await(key, window, "queued", queueOf(1))
+		second := t.call(i%2, key, "w")
+		died := make(chan struct{})
+		go func() {
+			defer close(died)
+			time.Sleep(time.Duration(i%8) * 300 * time.Microsecond)
+			first.die()
+		}()
+		if i%4 < 2 {
+			<-died
+		}
+		t.release(key, "holder")
+		if status, text := second.answer(); status != 201 && status != 200 {
+			t.Fatalf("round %d: %d %s", i, status, text)
+		}
+		<-died
+		time.Sleep(5 * time.Millisecond)
+		if snap := t.look(key); !heldBy("w")(snap) {
+			t.Fatalf("round %d: the reported lease is gone: %+v", i, snap)
+		}
+		t.release(key, "w")
+	}
+}
+
 // TestLook_OfAClientThatHasGoneIsNotAnswered: the state of the store is unknown then, and a proxy
 // or a log would record an answer that is not documented.
 func TestLook_OfAClientThatHasGoneIsNotAnswered(t *testing.T) {

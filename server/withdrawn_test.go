@@ -174,9 +174,9 @@ func TestRights_AStreamEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 }
 
 // A client receives the breaks of locks to which it has rights when the event is sent. Events are
-// kept for a client that returns.
+// kept for a client that returns, also if the end of its old connection has not been noticed.
 func TestRights_AStreamTellsByTheNewRights(t *testing.T) {
-	for _, resumed := range []bool{false, true} {
+	for _, row := range []struct{ resumed, noticed bool }{{}, {true, true}, {true, false}} {
 		offices(t, func(t *office) {
 			for _, name := range []string{"orders/1", "desk/1", "carts/1"} {
 				t.take(name)
@@ -187,23 +187,24 @@ func TestRights_AStreamTellsByTheNewRights(t *testing.T) {
 			if last == nil {
 				t.Fatal(begins)
 			}
-			if resumed {
+			if !row.resumed {
+				t.become(without("right")) // with the right to carts instead of orders
+			}
+			if row.noticed {
 				if err := h.body.Close(); err != nil {
 					t.Fatal(err)
 				}
-			} else {
-				t.become(without("right")) // with the right to carts instead of orders
 			}
 			t.breakUp("orders/1")
 			t.breakUp("desk/1")
 			t.breakUp("carts/1")
-			if resumed {
+			if row.resumed {
 				t.become(without("right"))
 				h = t.open("desk", "/v1/events", "Last-Event-ID", last[1])
 			}
 			text, ended := h.now()
 			if ended || strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") || !strings.Contains(text, "carts/1") {
-				t.Errorf("resumed %t, ended %t, with the events %s", resumed, ended, text)
+				t.Errorf("%+v: ended %t, with the events %s", row, ended, text)
 			}
 		})
 	}
