@@ -40,11 +40,11 @@ func (s *said) about(key string) []string {
 	return lines
 }
 
-// overheard returns a client whose leases are renewed every 20 ms, its log, and its store.
-func overheard(t *testing.T) (*leasehold.Client, *said, *memdriver.Driver) {
+// overheard returns a client with leases that are renewed every 20 ms, its log, and its store.
+func overheard(t *testing.T, ttl time.Duration) (*leasehold.Client, *said, *memdriver.Driver) {
 	t.Helper()
 	store, log := memdriver.New(), new(said)
-	c, err := leasehold.New(store, leasehold.WithTTL(2*time.Second), leasehold.WithRenewFraction(0.01),
+	c, err := leasehold.New(store, leasehold.WithTTL(ttl), leasehold.WithRenewFraction(float64(20*time.Millisecond)/float64(ttl)),
 		leasehold.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func forget(t *testing.T, take func(context.Context) (*leasehold.Lease, error)) 
 }
 
 func TestLease_HR_F16_ForgottenOneIsToldOfOnceWithWhereItWasTaken(t *testing.T) {
-	c, log, store := overheard(t)
+	c, log, store := overheard(t, 2*time.Second)
 	_, _, line, _ := runtime.Caller(0)
 	for key, take := range map[string]func(context.Context) (*leasehold.Lease, error){
 		"mutex":  func(ctx context.Context) (*leasehold.Lease, error) { return c.Mutex("mutex").Lock(ctx) },
@@ -121,7 +121,7 @@ func TestLease_HR_F16_ForgottenOneIsToldOfOnceWithWhereItWasTaken(t *testing.T) 
 }
 
 func TestLease_HR_F16_NoneThatCanBeReachedIsToldOf(t *testing.T) {
-	c, log, store := overheard(t)
+	c, log, store := overheard(t, 2*time.Second)
 	kept := lock(t, c, "kept")
 	ctx := lock(t, c, "by its context").Context()
 	derived, cancel := context.WithCancel(lock(t, c, "by a derived context").Context())
@@ -163,7 +163,7 @@ func TestLease_HR_F16_NoneThatCanBeReachedIsToldOf(t *testing.T) {
 // TestLease_HR_F16_ForgottenOneEndsWithItsContext: the watch for forgotten leases must not keep a
 // lease alive.
 func TestLease_HR_F16_ForgottenOneEndsWithItsContext(t *testing.T) {
-	c, log, store := overheard(t)
+	c, log, store := overheard(t, time.Second) // for which it stays closed
 	ctx, cancel := context.WithCancel(t.Context())
 	forget(t, func(context.Context) (*leasehold.Lease, error) { return c.Mutex("k").Lock(ctx) })
 	collect(t, func() bool { return len(log.about("k")) > 0 })
