@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,22 +37,31 @@ func TestStream_KeepsABoundedSizeOfEvents(t *testing.T) {
 	}
 }
 
-// tally is a store that counts the looks at its locks.
+// tally is a store that measures the time between two looks at a lock.
 type tally struct {
 	*memdriver.Driver
-	looks atomic.Int64
+	mu    sync.Mutex
+	last  map[string]time.Time
+	pause time.Duration // the sum
+	n     int
 }
 
 func (c *tally) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	c.looks.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if last, ok := c.last[key]; ok {
+		c.pause, c.n = c.pause+now.Sub(last), c.n+1
+	}
+	c.last[key] = now
 	return c.Driver.Inspect(ctx, key)
 }
 
 // Streams may follow many locks. The service must then ask about each less than twice a second.
 func TestWatchers_LookAtABoundedPace(t *testing.T) {
-	for locks, want := range map[int]int64{10: 20, 500: 1000, 2000: 1000} {
+	for locks, want := range map[int]time.Duration{10: 500 * time.Millisecond, 500: 500 * time.Millisecond, 2000: 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &tally{Driver: memdriver.New()}
+			store := &tally{Driver: memdriver.New(), last: make(map[string]time.Time)}
 			s, err := New(store)
 			if err != nil {
 				t.Fatal(err)
@@ -64,11 +73,15 @@ func TestWatchers_LookAtABoundedPace(t *testing.T) {
 				second := s.watchers.watch("k" + strconv.Itoa(i)) // shares the watcher of the first
 				defer second.leave()
 			}
-			time.Sleep(2 * time.Second) // the first looks are at once
-			before := store.looks.Load()
-			time.Sleep(10 * time.Second)
-			if each := (store.looks.Load() - before) / 10; each < want*9/10 || each > want*11/10 {
-				t.Errorf("%d locks: %d looks a second, want %d", locks, each, want)
+			time.Sleep(5 * time.Second) // the first looks are at once
+			store.mu.Lock()
+			store.pause, store.n = 0, 0
+			store.mu.Unlock()
+			time.Sleep(6 * time.Second)
+			store.mu.Lock()
+			defer store.mu.Unlock()
+			if pause := store.pause / time.Duration(max(store.n, 1)); pause < want*9/10 || pause > want*11/10 {
+				t.Errorf("%d locks: a look every %v, want %v", locks, pause, want)
 			}
 		})
 	}

@@ -65,6 +65,19 @@ func TestLease_LookAfterAStoppedProcessSaysLostBeforeAnyTimer(t *testing.T) {
 	}
 }
 
+func TestLease_StoppedProcessEndsTheContextAtTheNextRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		l := lock(t, c, "k")
+		clock.Advance(ttl)
+		start := time.Now()
+		<-l.Context().Done() // no call looks at the clock
+		if got := time.Since(start); got > ttl/3 {
+			t.Errorf("the context ended %v after the machine woke", got)
+		}
+	})
+}
+
 // TestSuspension_P2_P3_TimersOfBeforeServeNoLeaseOfAfterwards: timers stand still while the
 // machine is suspended, so a timer that was set before fires late afterwards. A lease that begins
 // afterwards must not use it.

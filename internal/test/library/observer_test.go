@@ -91,17 +91,10 @@ func TestObserver_IsToldOfAWaitAndOfTheHandover(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 			to(h)
 		}
-		got := make(chan *leasehold.Lease)
-		go func() {
-			l, err := c.Mutex("k").Lock(t.Context())
-			if err != nil {
-				t.Error(err)
-			}
-			got <- l
-		}()
+		all := queueUp(t, c, 1)
 		time.Sleep(3 * time.Second)
 		giveBack(t, held)
-		l := <-got
+		l := all.served(0)
 		synctest.Wait()
 		d.want(t, "acquire lock mutex k", "waiting at 1 for worker-7", "acquired: granted after 3.02s", "renewed: confirmed")
 		if a := d.acq[0]; !a.Queued || a.Handover < 20*time.Millisecond || a.Handover > 60*time.Millisecond {

@@ -50,18 +50,14 @@ func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T
 				_, _ = deaf.Mutex("k").Lock(ctx)
 			}()
 			synctest.Wait()
-			served := make(chan *leasehold.Lease, 1)
-			go func() {
-				l, _ := b.Mutex("k").Lock(context.Background())
-				served <- l
-			}()
+			all := queueUp(t, b, 1)
 			time.Sleep(10*time.Second + time.Duration(offset)*100*time.Millisecond)
 			cut.on(renew, 0, hangs) // it dies
 			cut.on(acquire, 0, hangs)
 			cut.on(release, 0, fails)
 			died := time.Now()
 			giveBack(t, first)
-			giveBack(t, <-served)
+			giveBack(t, all.served(0))
 			if took := time.Since(died); took > 4*time.Second+50*time.Millisecond {
 				t.Errorf("a dead waiter cost %v", took)
 			}
