@@ -165,47 +165,45 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 			verb: "renew", renewal: "6000", during: sends("DELETE", lease, "", 204), after: expired, reason: "released",
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				file, _ := openAuth(t, roles())
-				log := new(safe)
-				store, done, answer := late(c.verb)
-				_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
-				say := saying(t, base)
-				say("POST", lock, `{"leaseId":"a","owner":"w","ttlMs":`+cmp.Or(c.ttl, "60000")+`}`, 201)
-				broken := 200
-				if c.elsewhere {
-					broken = 404
-					if _, err := store.Driver.Break(t.Context(), "k", "a", "stuck"); err != nil {
-						t.Fatal(err)
-					}
+		bubble(t, name, func(t *testing.T) {
+			file, _ := openAuth(t, roles())
+			log := new(safe)
+			store, done, answer := late(c.verb)
+			_, base := serve(t, store, server.WithAuditLog(log), server.WithAuthenticator(file))
+			say := saying(t, base)
+			say("POST", lock, `{"leaseId":"a","owner":"w","ttlMs":`+cmp.Or(c.ttl, "60000")+`}`, 201)
+			broken := 200
+			if c.elsewhere {
+				broken = 404
+				if _, err := store.Driver.Break(t.Context(), "k", "a", "stuck"); err != nil {
+					t.Fatal(err)
 				}
-				var held sync.WaitGroup
-				held.Go(func() {
-					switch c.verb {
-					case "break":
-						say("POST", lock+":break", `{"leaseId":"a","reason":"stuck"}`, broken)
-					case "release":
-						say("DELETE", lease, "", 204)
-					case "renew":
-						say("PUT", lease, `{"ttlMs":`+c.renewal+`}`, 200)
-					}
-				})
-				soon(t, "the store has done it", done)
-				c.during(t, log, say)
-				close(answer)
-				held.Wait()
-				if c.after != nil {
-					c.after(t, log, say)
-				}
-				all := slices.DeleteFunc(log.entries(t), func(e entry) bool { return e.Lease != "a" })
-				if len(all) != 2 || all[0].Event != "granted" {
-					t.Fatalf("%+v, want a grant and an end", all)
-				}
-				if e := all[1]; e.Event != "ended" || e.Owner != "w" || e.Reason != c.reason || e.Detail != c.detail || e.By != c.by || e.HeldMs == 0 {
-					t.Errorf("%+v", e)
+			}
+			var held sync.WaitGroup
+			held.Go(func() {
+				switch c.verb {
+				case "break":
+					say("POST", lock+":break", `{"leaseId":"a","reason":"stuck"}`, broken)
+				case "release":
+					say("DELETE", lease, "", 204)
+				case "renew":
+					say("PUT", lease, `{"ttlMs":`+c.renewal+`}`, 200)
 				}
 			})
+			soon(t, "the store has done it", done)
+			c.during(t, log, say)
+			close(answer)
+			held.Wait()
+			if c.after != nil {
+				c.after(t, log, say)
+			}
+			all := slices.DeleteFunc(log.entries(t), func(e entry) bool { return e.Lease != "a" })
+			if len(all) != 2 || all[0].Event != "granted" {
+				t.Fatalf("%+v, want a grant and an end", all)
+			}
+			if e := all[1]; e.Event != "ended" || e.Owner != "w" || e.Reason != c.reason || e.Detail != c.detail || e.By != c.by || e.HeldMs == 0 {
+				t.Errorf("%+v", e)
+			}
 		})
 	}
 }

@@ -94,16 +94,14 @@ func TestConnection_H5_ABodyThatIsNeverSentIsCutOff(t *testing.T) {
 		"of a request that is wrong": "PUT /v1/locks/k/leases/%20" + admin,
 		"of a second request":        "GET /livez" + admin + "\r\nGET /livez" + admin,
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := connect(t, listenInMemory(t, memdriver.New(), server.WithAuthenticator(file)))
-				began := time.Now()
-				go func() { _, _ = io.WriteString(c, head+"Content-Length: 1000\r\n\r\n{") }()
-				text, err := io.ReadAll(c)
-				if took := time.Since(began); err != nil || took > 31*time.Second {
-					t.Errorf("held for %v: %v %s", took, err, text)
-				}
-			})
+		bubble(t, what, func(t *testing.T) {
+			c := connect(t, listenInMemory(t, memdriver.New(), server.WithAuthenticator(file)))
+			began := time.Now()
+			go func() { _, _ = io.WriteString(c, head+"Content-Length: 1000\r\n\r\n{") }()
+			text, err := io.ReadAll(c)
+			if took := time.Since(began); err != nil || took > 31*time.Second {
+				t.Errorf("held for %v: %v %s", took, err, text)
+			}
 		})
 	}
 }

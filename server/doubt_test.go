@@ -84,32 +84,30 @@ func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 		{"next to another, its place is kept", true, true, "3000"},
 		{"next to another, it has no place afterwards", true, true, "0"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				enough := int32(1)
-				if row.beside {
-					enough = 2
-				}
-				store := newRefusing(enough)
-				var asked driver.Driver = struct{ driver.Driver }{store} // without hints
-				if !row.queue {
-					asked = blind{store, nil}
-				}
-				_, base := serve(t, asked)
-				must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
-				wait := func(ms string) (int, string) {
-					return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+row.ticket+`}`)
-				}
-				var other sync.WaitGroup
-				if row.beside {
-					other.Go(func() { wait("4000") })
-					eventually(t, func() bool { return store.answered.Load() == 1 })
-				}
-				code, text := wait("2500")
-				refused(t, "acquire", code, text, server.Unknown)
-				store.away.Store(false)
-				other.Wait()
-			})
+		bubble(t, row.name, func(t *testing.T) {
+			enough := int32(1)
+			if row.beside {
+				enough = 2
+			}
+			store := newRefusing(enough)
+			var asked driver.Driver = struct{ driver.Driver }{store} // without hints
+			if !row.queue {
+				asked = blind{store, nil}
+			}
+			_, base := serve(t, asked)
+			must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
+			wait := func(ms string) (int, string) {
+				return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+row.ticket+`}`)
+			}
+			var other sync.WaitGroup
+			if row.beside {
+				other.Go(func() { wait("4000") })
+				eventually(t, func() bool { return store.answered.Load() == 1 })
+			}
+			code, text := wait("2500")
+			refused(t, "acquire", code, text, server.Unknown)
+			store.away.Store(false)
+			other.Wait()
 		})
 	}
 }

@@ -306,28 +306,26 @@ func TestDrain_H7_ASilentConnectionIsWaitedForShortly(t *testing.T) {
 		{"silent", func(net.Conn) {}, time.Second},
 		{"ends meanwhile", func(c net.Conn) { time.AfterFunc(300*time.Millisecond, func() { _ = c.Close() }) }, 300 * time.Millisecond},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := open(t, memdriver.New())
-				l := pipenet.Listen()
-				go func() { _ = s.Serve(l, nil) }()
-				if c.ends != nil {
-					conn, err := l.Dial(t.Context(), "", "")
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer conn.Close()
-					c.ends(conn)
+		bubble(t, c.name, func(t *testing.T) {
+			s := open(t, memdriver.New())
+			l := pipenet.Listen()
+			go func() { _ = s.Serve(l, nil) }()
+			if c.ends != nil {
+				conn, err := l.Dial(t.Context(), "", "")
+				if err != nil {
+					t.Fatal(err)
 				}
-				synctest.Wait()
-				begin := time.Now()
-				if err := s.Shutdown(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if took := time.Since(begin); took < c.took || took > c.took+50*time.Millisecond {
-					t.Errorf("the end took %v, want %v", took, c.took)
-				}
-			})
+				defer conn.Close()
+				c.ends(conn)
+			}
+			synctest.Wait()
+			begin := time.Now()
+			if err := s.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begin); took < c.took || took > c.took+50*time.Millisecond {
+				t.Errorf("the end took %v, want %v", took, c.took)
+			}
 		})
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
@@ -54,6 +55,12 @@ func (n *inMemory) dial(ctx context.Context, base string) (net.Conn, error) {
 	}
 	service, _ := n.services.Load(host)
 	return service.(*http.Transport).DialContext(ctx, "", "")
+}
+
+// bubble runs a subtest in virtual time.
+func bubble(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
 // open returns the service of a store, and closes it at the end of the test.

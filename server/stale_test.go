@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -87,49 +86,47 @@ func holderOf(l wire.Lock) string {
 // The last look of a watcher may be older than the state that a client has seen.
 func TestWatch_NeverGoesBackBehindWhatTheClientHasSeen(t *testing.T) {
 	for _, next := range []string{"c", "a"} { // the second is the state of the watcher's first look
-		t.Run(next, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &staged{Driver: memdriver.New(), requests: make(chan struct{}, 1), held: make(chan struct{}, 1)}
-				base := listenInMemory(t, store)
-				store.show("a")
-				others := tune(t, base+"/v1/events?name=k")
-				var lock wire.Lock
-				if others.hear("lock", &lock); holderOf(lock) != "a" {
-					t.Fatalf("%+v", lock)
-				}
-				letGo := store.slow(t)
-				defer letGo()
+		bubble(t, next, func(t *testing.T) {
+			store := &staged{Driver: memdriver.New(), requests: make(chan struct{}, 1), held: make(chan struct{}, 1)}
+			base := listenInMemory(t, store)
+			store.show("a")
+			others := tune(t, base+"/v1/events?name=k")
+			var lock wire.Lock
+			if others.hear("lock", &lock); holderOf(lock) != "a" {
+				t.Fatalf("%+v", lock)
+			}
+			letGo := store.slow(t)
+			defer letGo()
 
-				store.show("b")
-				_, lock, tag := watcher(t, base+"/v1/locks/k", "", "")
-				if holderOf(lock) != "b" {
-					t.Fatalf("%+v", lock)
+			store.show("b")
+			_, lock, tag := watcher(t, base+"/v1/locks/k", "", "")
+			if holderOf(lock) != "b" {
+				t.Fatalf("%+v", lock)
+			}
+			<-store.requests
+			later := tune(t, base+"/v1/events?name=k")
+			told := make(chan wire.Lock, 1)
+			go func() {
+				_, state, _ := watcher(t, base+"/v1/locks/k", tag, "30")
+				told <- state
+			}()
+			<-store.requests // the lock has the state that the client has seen
+			store.show(next)
+			letGo()
+			select {
+			case lock = <-told:
+				if holderOf(lock) != next {
+					t.Errorf("a wait for a change shows %q after b, not %q", holderOf(lock), next)
 				}
-				<-store.requests
-				later := tune(t, base+"/v1/events?name=k")
-				told := make(chan wire.Lock, 1)
-				go func() {
-					_, state, _ := watcher(t, base+"/v1/locks/k", tag, "30")
-					told <- state
-				}()
-				<-store.requests // the lock has the state that the client has seen
-				store.show(next)
-				letGo()
-				select {
-				case lock = <-told:
-					if holderOf(lock) != next {
-						t.Errorf("a wait for a change shows %q after b, not %q", holderOf(lock), next)
-					}
-				case <-time.After(time.Minute):
-					t.Error("no event for a change")
-				}
-				if next == "a" {
-					return
-				}
-				if later.hear("lock", &lock); holderOf(lock) == "a" {
-					t.Error("a stream begins with a state that is older than the stream")
-				}
-			})
+			case <-time.After(time.Minute):
+				t.Error("no event for a change")
+			}
+			if next == "a" {
+				return
+			}
+			if later.hear("lock", &lock); holderOf(lock) == "a" {
+				t.Error("a stream begins with a state that is older than the stream")
+			}
 		})
 	}
 }

@@ -116,16 +116,14 @@ func TestEvents_HR_E4_NothingIsReadyBeforeThereIsAnAddress(t *testing.T) {
 func TestOperation_HR_F15_TheTimeForTheStoreBoundsEveryAnswer(t *testing.T) {
 	const each = 300 * time.Millisecond
 	for _, p := range patterns {
-		t.Run(p, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, base := serve(t, &hooked{memdriver.New(), mute("acquire")}, server.WithStoreTimeout(each))
-				began := time.Now()
-				got := execute(t, base+"/api/locks/"+p+"/"+p)
-				// Without the store timeout the library would try for ten seconds.
-				if took := time.Since(began); got.status != 503 && got.status != 504 || took > 9*time.Second {
-					t.Errorf("%d %s after %v", got.status, got.body, took)
-				}
-			})
+		bubble(t, p, func(t *testing.T) {
+			_, base := serve(t, &hooked{memdriver.New(), mute("acquire")}, server.WithStoreTimeout(each))
+			began := time.Now()
+			got := execute(t, base+"/api/locks/"+p+"/"+p)
+			// Without the store timeout the library would try for ten seconds.
+			if took := time.Since(began); got.status != 503 && got.status != 504 || took > 9*time.Second {
+				t.Errorf("%d %s after %v", got.status, got.body, took)
+			}
 		})
 	}
 }

@@ -186,28 +186,26 @@ func TestStatus_H4_WhatTheStoreSaysIsToldApart(t *testing.T) {
 		{fmt.Errorf("%w: another limit", driver.ErrMismatch), server.Mismatch},
 		{driver.ErrClosed, server.Draining},
 	} {
-		t.Run(row.cause.Name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, base := serve(t, &broken{err: row.err}, server.WithStoreTimeout(500*time.Millisecond))
-				var wg sync.WaitGroup
-				for _, rt := range having(s, row.cause) {
-					if rt.Operation == "renewBatch" || row.cause == server.Draining && (rt.Operation == "redlock" || rt.Operation == "readyz") {
-						continue // have answers of their own
+		bubble(t, row.cause.Name, func(t *testing.T) {
+			s, base := serve(t, &broken{err: row.err}, server.WithStoreTimeout(500*time.Millisecond))
+			var wg sync.WaitGroup
+			for _, rt := range having(s, row.cause) {
+				if rt.Operation == "renewBatch" || row.cause == server.Draining && (rt.Operation == "redlock" || rt.Operation == "readyz") {
+					continue // have answers of their own
+				}
+				wg.Go(func() {
+					code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
+					refused(t, rt.Operation, code, text, row.cause)
+					if strings.Contains(text, "secret-host") && row.cause != server.Unsupported {
+						t.Errorf("%s reveals the store: %s", rt.Operation, text)
 					}
-					wg.Go(func() {
-						code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
-						refused(t, rt.Operation, code, text, row.cause)
-						if strings.Contains(text, "secret-host") && row.cause != server.Unsupported {
-							t.Errorf("%s reveals the store: %s", rt.Operation, text)
-						}
-					})
-				}
-				wg.Wait()
-				code, text := ask(t, "POST", base+"/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a"}]}`)
-				if code != 200 || !strings.Contains(text, row.cause.Type()+`"`) {
-					t.Errorf("a batch: %d %s", code, text)
-				}
-			})
+				})
+			}
+			wg.Wait()
+			code, text := ask(t, "POST", base+"/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a"}]}`)
+			if code != 200 || !strings.Contains(text, row.cause.Type()+`"`) {
+				t.Errorf("a batch: %d %s", code, text)
+			}
 		})
 	}
 }

@@ -92,35 +92,33 @@ func TestTry_AsksAsOftenAndAsLongAsItSays(t *testing.T) {
 		{name: "loses one, and hangs", store: []any{errReset, nil}, unknown: true, open: true, undone: true, says: []string{"reset", "-deadline"}, times: []time.Duration{0, 20 * ms, 5050 * ms, 7605 * ms, 8962500 * time.Microsecond, 10 * time.Second}},
 		{name: "hangs, and loses one", store: []any{nil, errReset, nil}, unknown: true, open: true, undone: true, says: []string{"reset", "-deadline"}, times: []time.Duration{0, 5020 * ms, 5060 * ms, 7610 * ms, 8965 * ms, 10 * time.Second}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{acquire: answers(c.store...)}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				if c.change != nil {
-					c.change(terms)
+		d := &script{acquire: answers(c.store...)}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			if c.change != nil {
+				c.change(terms)
+			}
+			a, err := s.Try(t.Context(), terms, terms.request())
+			synctest.Wait()
+			answered := locked(&s.asking.mu, func() bool { return s.asking.answered })
+			if last := c.store[min(len(d.of("acquire")), len(c.store))-1]; errors.Is(err, ErrUnknown) != c.unknown || a.State != c.state || (err == nil) != (isReply(last) && !c.unknown) {
+				t.Errorf("state %v, error %v", a.State, err)
+			} else if answered != isReply(last) {
+				t.Errorf("the line counts an answer: %v", answered)
+			}
+			for _, part := range c.says {
+				if part, not := strings.CutPrefix(part, "-"); strings.Contains(fmt.Sprint(err), part) == not {
+					t.Errorf("the error is %q", err)
 				}
-				a, err := s.Try(t.Context(), terms, terms.request())
-				synctest.Wait()
-				answered := locked(&s.asking.mu, func() bool { return s.asking.answered })
-				if last := c.store[min(len(d.of("acquire")), len(c.store))-1]; errors.Is(err, ErrUnknown) != c.unknown || a.State != c.state || (err == nil) != (isReply(last) && !c.unknown) {
-					t.Errorf("state %v, error %v", a.State, err)
-				} else if answered != isReply(last) {
-					t.Errorf("the line counts an answer: %v", answered)
-				}
-				for _, part := range c.says {
-					if part, not := strings.CutPrefix(part, "-"); strings.Contains(fmt.Sprint(err), part) == not {
-						t.Errorf("the error is %q", err)
-					}
-				}
-				d.asksAt(t, "acquire", c.times, c.limits)
-				undone := d.of("release")
-				if a.Unanswered != c.open || (len(undone) > 0) != c.undone {
-					t.Errorf("unanswered: %v, undone %d times", a.Unanswered, len(undone))
-				}
-				if c.undone && (undone[0].ref.ID != "a" || undone[0].ref.RejectIDFor != timing.ForbidFor) {
-					t.Errorf("undone by %+v", undone[0].ref)
-				}
-			})
+			}
+			d.asksAt(t, "acquire", c.times, c.limits)
+			undone := d.of("release")
+			if a.Unanswered != c.open || (len(undone) > 0) != c.undone {
+				t.Errorf("unanswered: %v, undone %d times", a.Unanswered, len(undone))
+			}
+			if c.undone && (undone[0].ref.ID != "a" || undone[0].ref.RejectIDFor != timing.ForbidFor) {
+				t.Errorf("undone by %+v", undone[0].ref)
+			}
 		})
 	}
 }
@@ -174,35 +172,33 @@ func TestAsk_EndsWithTheContextOrTheSession(t *testing.T) {
 		{name: "in the line, after a loss", store: errReset, full: true, after: 100 * ms, want: []error{stop, ErrUnknown, errReset}, not: []error{errNotAsked, errCrowded}, asked: 1},
 		{name: "by a close", store: errReset, after: 10 * ms, close: true, want: []error{ErrClosed, ErrUnknown, errReset}, asked: 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := new(script)
-			stage(t, d, func(t *testing.T, s *Session) {
-				d.acquire = func(context.Context, int, *driver.Request) (driver.Reply, error) {
-					if c.full {
-						fill(&s.asking)
-					}
-					return driver.Reply{}, c.store
+		d := new(script)
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			d.acquire = func(context.Context, int, *driver.Request) (driver.Reply, error) {
+				if c.full {
+					fill(&s.asking)
 				}
-				ctx, cancel := context.WithCancelCause(t.Context())
-				end := func() {
-					if c.close {
-						go s.Close()
-					} else {
-						cancel(stop)
-					}
-				}
-				if c.after == 0 {
-					end()
+				return driver.Reply{}, c.store
+			}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			end := func() {
+				if c.close {
+					go s.Close()
 				} else {
-					time.AfterFunc(c.after, end)
+					cancel(stop)
 				}
-				_, err := s.Ask(ctx, usual(), usual().request())
-				matches(t, err, c.want, c.not)
-				if took := time.Since(d.start); took != c.after || len(d.of("acquire")) != c.asked {
-					t.Errorf("%d questions, ended after %v", len(d.of("acquire")), took)
-				}
-				cancel(nil)
-			})
+			}
+			if c.after == 0 {
+				end()
+			} else {
+				time.AfterFunc(c.after, end)
+			}
+			_, err := s.Ask(ctx, usual(), usual().request())
+			matches(t, err, c.want, c.not)
+			if took := time.Since(d.start); took != c.after || len(d.of("acquire")) != c.asked {
+				t.Errorf("%d questions, ended after %v", len(d.of("acquire")), took)
+			}
+			cancel(nil)
 		})
 	}
 }
@@ -246,27 +242,25 @@ func TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed(t *testing.T) {
 		{"refuses all locks, with a queue", queue, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
 		{"refuses all locks, without a queue", insist, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{acquire: answers(c.store)}
-			locks := !strings.Contains(c.name, "all locks")
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.MaxOutage = 10 * time.Second
-				go func() {
-					for range 60 {
-						time.Sleep(time.Second)
-						s.answered(s.Now())
-						if locks {
-							s.outage.acquires.raise(s.instant(s.Now()))
-						}
+		d := &script{acquire: answers(c.store)}
+		locks := !strings.Contains(c.name, "all locks")
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.MaxOutage = 10 * time.Second
+			go func() {
+				for range 60 {
+					time.Sleep(time.Second)
+					s.answered(s.Now())
+					if locks {
+						s.outage.acquires.raise(s.instant(s.Now()))
 					}
-				}()
-				defer time.Sleep(time.Minute)
-				err := c.ask(t.Context(), s, terms)
-				if took := time.Since(d.start); err == nil || took < c.least || took > c.most {
-					t.Errorf("given up after %v: %v", took, err)
 				}
-			})
+			}()
+			defer time.Sleep(time.Minute)
+			err := c.ask(t.Context(), s, terms)
+			if took := time.Since(d.start); err == nil || took < c.least || took > c.most {
+				t.Errorf("given up after %v: %v", took, err)
+			}
 		})
 	}
 }
@@ -293,35 +287,33 @@ func TestChange_LeavesNothingOnItsWay(t *testing.T) {
 		{name: "is rejected when the store answers", store: []any{errReset, resized}, rejects: []any{errReset, done}, state: driver.Resized},
 		{name: "is not rejected in time", store: []any{errReset, resized}, rejects: []any{driver.ErrUnavailable}, state: driver.Resized, want: ErrUnknown},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			answer := answers(c.rejects...)
-			d := &script{acquire: answers(c.store...), release: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) { return answer(ctx, n, nil) }}
-			stage(t, d, func(t *testing.T, s *Session) {
-				a, err := s.Change(t.Context(), usual(), usual().request())
-				took, before := time.Since(d.start), len(d.of("release"))
-				if (err == nil) != (c.want == nil) || !errors.Is(err, c.want) || errors.Is(err, driver.ErrUnavailable) || a.State != c.state {
-					t.Errorf("state %v, error %v", a.State, err)
+		answer := answers(c.rejects...)
+		d := &script{acquire: answers(c.store...), release: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) { return answer(ctx, n, nil) }}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			a, err := s.Change(t.Context(), usual(), usual().request())
+			took, before := time.Since(d.start), len(d.of("release"))
+			if (err == nil) != (c.want == nil) || !errors.Is(err, c.want) || errors.Is(err, driver.ErrUnavailable) || a.State != c.state {
+				t.Errorf("state %v, error %v", a.State, err)
+			}
+			if c.took > 0 && took != c.took {
+				t.Errorf("it took %v, want %v", took, c.took)
+			}
+			time.Sleep(2 * timing.ForbidFor)
+			late := d.of("release")
+			if got := d.times("release"); c.rejected != nil && !slices.Equal(got, c.rejected) {
+				t.Errorf("rejected at %v, want %v", got, c.rejected)
+			}
+			if c.rejects == nil && len(late) > 0 {
+				t.Errorf("no request is on its way, and there are %d releases", len(late))
+			}
+			for _, q := range late {
+				if q.ref.ID != "a" || q.ref.RejectIDFor != timing.ForbidFor {
+					t.Errorf("at %v, by %+v", q.at, q.ref)
 				}
-				if c.took > 0 && took != c.took {
-					t.Errorf("it took %v, want %v", took, c.took)
-				}
-				time.Sleep(2 * timing.ForbidFor)
-				late := d.of("release")
-				if got := d.times("release"); c.rejected != nil && !slices.Equal(got, c.rejected) {
-					t.Errorf("rejected at %v, want %v", got, c.rejected)
-				}
-				if c.rejects == nil && len(late) > 0 {
-					t.Errorf("no request is on its way, and there are %d releases", len(late))
-				}
-				for _, q := range late {
-					if q.ref.ID != "a" || q.ref.RejectIDFor != timing.ForbidFor {
-						t.Errorf("at %v, by %+v", q.at, q.ref)
-					}
-				}
-				if c.state == driver.Resized && c.want != nil && (took > 7*time.Second || len(late) == before) {
-					t.Errorf("%d releases, and after %v %d more", before, took, len(late)-before)
-				}
-			})
+			}
+			if c.state == driver.Resized && c.want != nil && (took > 7*time.Second || len(late) == before) {
+				t.Errorf("%d releases, and after %v %d more", before, took, len(late)-before)
+			}
 		})
 	}
 }
@@ -336,73 +328,71 @@ func TestChange_IsCalledBackHoweverLongTheStoreIsAway(t *testing.T) {
 		name   string
 		closed bool
 	}{{name: "until it is back"}, {name: "until the session is closed", closed: true}} {
-		t.Run(c.name, func(t *testing.T) {
-			var back atomic.Bool
-			d := &script{
-				acquire: func(context.Context, int, *driver.Request) (driver.Reply, error) { return driver.Reply{}, errReset },
-				release: func(context.Context, int, *driver.Ref) (driver.Reply, error) {
-					if back.Load() {
-						return driver.Reply{State: driver.Gone}, nil
-					}
-					return driver.Reply{}, driver.ErrUnavailable
-				},
+		var back atomic.Bool
+		d := &script{
+			acquire: func(context.Context, int, *driver.Request) (driver.Reply, error) { return driver.Reply{}, errReset },
+			release: func(context.Context, int, *driver.Ref) (driver.Reply, error) {
+				if back.Load() {
+					return driver.Reply{State: driver.Gone}, nil
+				}
+				return driver.Reply{}, driver.ErrUnavailable
+			},
+		}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			change := func(n int) {
+				t.Helper()
+				var all sync.WaitGroup
+				for i := range n {
+					all.Go(func() {
+						req := usual().request()
+						req.ID = fmt.Sprint(i)
+						if _, err := s.Change(t.Context(), usual(), req); !errors.Is(err, ErrUnknown) {
+							t.Errorf("changed: %v", err)
+						}
+					})
+				}
+				all.Wait()
 			}
-			stage(t, d, func(t *testing.T, s *Session) {
-				change := func(n int) {
-					t.Helper()
-					var all sync.WaitGroup
-					for i := range n {
-						all.Go(func() {
-							req := usual().request()
-							req.ID = fmt.Sprint(i)
-							if _, err := s.Change(t.Context(), usual(), req); !errors.Is(err, ErrUnknown) {
-								t.Errorf("changed: %v", err)
-							}
-						})
-					}
-					all.Wait()
+			// called returns how many requests are called back within ten seconds.
+			called := func() int {
+				d.forget()
+				time.Sleep(10 * time.Second)
+				ids := make(map[string]bool)
+				for _, q := range d.of("release") {
+					ids[q.ref.ID] = q.ref.RejectIDFor == timing.ForbidFor
 				}
-				// called returns how many requests are called back within ten seconds.
-				called := func() int {
-					d.forget()
-					time.Sleep(10 * time.Second)
-					ids := make(map[string]bool)
-					for _, q := range d.of("release") {
-						ids[q.ref.ID] = q.ref.RejectIDFor == timing.ForbidFor
-					}
-					return len(ids)
+				return len(ids)
+			}
+			change(most + more)
+			if n := called(); n != most+more {
+				t.Errorf("%d are called back at first", n)
+			}
+			time.Sleep(2 * time.Minute)
+			if n := called(); n != most {
+				t.Errorf("%d are called back after two minutes, want %d", n, most)
+			}
+			if c.closed {
+				begin := time.Now()
+				_, _ = s.End()
+				if took := time.Since(begin); took > usual().ReleaseTimeout {
+					t.Errorf("the session took %v to end", took)
 				}
-				change(most + more)
-				if n := called(); n != most+more {
-					t.Errorf("%d are called back at first", n)
-				}
-				time.Sleep(2 * time.Minute)
-				if n := called(); n != most {
-					t.Errorf("%d are called back after two minutes, want %d", n, most)
-				}
-				if c.closed {
-					begin := time.Now()
-					_, _ = s.End()
-					if took := time.Since(begin); took > usual().ReleaseTimeout {
-						t.Errorf("the session took %v to end", took)
-					}
-				} else {
-					back.Store(true)
-					time.Sleep(5 * time.Second)
-				}
-				if n := called(); n != 0 {
-					t.Errorf("%d are called back in the end", n)
-				}
-				if c.closed {
-					return
-				}
-				back.Store(false)
-				change(most + more)
-				time.Sleep(2 * time.Minute)
-				if n := called(); n != most {
-					t.Errorf("%d are called back in the next outage, want %d", n, most)
-				}
-			})
+			} else {
+				back.Store(true)
+				time.Sleep(5 * time.Second)
+			}
+			if n := called(); n != 0 {
+				t.Errorf("%d are called back in the end", n)
+			}
+			if c.closed {
+				return
+			}
+			back.Store(false)
+			change(most + more)
+			time.Sleep(2 * time.Minute)
+			if n := called(); n != most {
+				t.Errorf("%d are called back in the next outage, want %d", n, most)
+			}
 		})
 	}
 }
@@ -440,29 +430,27 @@ func TestConfirm_AsksUntilTheStoreHasAnswered(t *testing.T) {
 			times: []time.Duration{0, 20 * ms, 60 * ms, 140 * ms}, limits: []time.Duration{100 * ms, 80 * ms, 40 * ms, ms},
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := new(script)
-			store := answers(c.store...)
-			d.renew = func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
-				if n == 1 {
-					time.Sleep(c.slow)
-				}
-				return store(ctx, n, nil)
+		d := new(script)
+		store := answers(c.store...)
+		d.renew = func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
+			if n == 1 {
+				time.Sleep(c.slow)
 			}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.TTL, terms.MaxTry = 2*time.Second, c.maxTry
-				g, err := s.Confirm(t.Context(), terms, driver.Ref{Key: "k", ID: "a", TTL: terms.TTL}, s.Now())
-				if (err == nil) != (len(c.want) == 0) {
-					t.Errorf("error %v", err)
-				}
-				last := c.times[len(c.times)-1]
-				if err == nil && (g.Token != 7 || g.Origin.Sub(d.start) != last) {
-					t.Errorf("granted %+v, %v after the beginning", g, g.Origin.Sub(d.start))
-				}
-				matches(t, err, c.want, c.not)
-				d.asksAt(t, "renew", c.times, c.limits)
-			})
+			return store(ctx, n, nil)
+		}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.TTL, terms.MaxTry = 2*time.Second, c.maxTry
+			g, err := s.Confirm(t.Context(), terms, driver.Ref{Key: "k", ID: "a", TTL: terms.TTL}, s.Now())
+			if (err == nil) != (len(c.want) == 0) {
+				t.Errorf("error %v", err)
+			}
+			last := c.times[len(c.times)-1]
+			if err == nil && (g.Token != 7 || g.Origin.Sub(d.start) != last) {
+				t.Errorf("granted %+v, %v after the beginning", g, g.Origin.Sub(d.start))
+			}
+			matches(t, err, c.want, c.not)
+			d.asksAt(t, "renew", c.times, c.limits)
 		})
 	}
 }
@@ -515,18 +503,16 @@ func TestInspect_LooksUntilTheStoreHasAnswered(t *testing.T) {
 		{name: "hangs", store: []any{nil}, maxTry: 12 * time.Second, times: []time.Duration{0, 5020 * ms, 8550 * ms, 10355 * ms, 11515 * ms}, limits: []time.Duration{5 * time.Second, 3490 * ms, 1725 * ms, time.Second, 485 * ms}, want: context.DeadlineExceeded},
 		{name: "hangs for longer", store: []any{nil}, maxTry: time.Minute, limits: []time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second}, want: context.DeadlineExceeded},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := new(script)
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.MaxTry = c.maxTry
-				terms.MaxOutage += c.maxOutage
-				_, err := s.Inspect(t.Context(), terms, &looking{d: d, store: answers(c.store...)}, "k", s.Now())
-				if !errors.Is(err, c.want) {
-					t.Errorf("error %v, want %v", err, c.want)
-				}
-				d.asksAt(t, "inspect", c.times, c.limits)
-			})
+		d := new(script)
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.MaxTry = c.maxTry
+			terms.MaxOutage += c.maxOutage
+			_, err := s.Inspect(t.Context(), terms, &looking{d: d, store: answers(c.store...)}, "k", s.Now())
+			if !errors.Is(err, c.want) {
+				t.Errorf("error %v, want %v", err, c.want)
+			}
+			d.asksAt(t, "inspect", c.times, c.limits)
 		})
 	}
 }
@@ -577,22 +563,20 @@ func TestProlong_AsksOnce(t *testing.T) {
 		{name: "lost", store: errReset, want: []error{ErrUnknown, errReset}},
 		{name: "refused", store: driver.ErrUnavailable, want: []error{driver.ErrUnavailable}, not: []error{ErrUnknown}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			store := answers(c.store)
-			d := &script{renew: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
-				time.Sleep(c.slow)
-				return store(ctx, n, nil)
-			}}
-			stage(t, d, func(t *testing.T, s *Session) {
-				g, err := s.Prolong(t.Context(), usual(), driver.Ref{Key: "k", ID: "a"}, time.Minute)
-				if (err == nil) != (len(c.want) == 0) || err == nil && !g.Origin.Round(0).Equal(d.start.Round(0)) {
-					t.Errorf("%+v, %v", g, err)
-				}
-				matches(t, err, c.want, c.not)
-				if asked := d.of("renew"); len(asked) != 1 || asked[0].limit != time.Minute {
-					t.Errorf("asked %+v", asked)
-				}
-			})
+		store := answers(c.store)
+		d := &script{renew: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
+			time.Sleep(c.slow)
+			return store(ctx, n, nil)
+		}}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			g, err := s.Prolong(t.Context(), usual(), driver.Ref{Key: "k", ID: "a"}, time.Minute)
+			if (err == nil) != (len(c.want) == 0) || err == nil && !g.Origin.Round(0).Equal(d.start.Round(0)) {
+				t.Errorf("%+v, %v", g, err)
+			}
+			matches(t, err, c.want, c.not)
+			if asked := d.of("renew"); len(asked) != 1 || asked[0].limit != time.Minute {
+				t.Errorf("asked %+v", asked)
+			}
 		})
 	}
 }

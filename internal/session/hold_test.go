@@ -40,52 +40,50 @@ func TestHold_BeginsByItsTerms(t *testing.T) {
 		{name: "with a maximum", change: func(t *Terms) { t.MaxHold = 15 * time.Second }, deadline: 29698 * ms, renewed: 10 * time.Second, slack: time.Second, ends: 44698 * ms},
 		{name: "with the least maximum", change: func(t *Terms) { t.MaxHold = 1 }, deadline: 29698 * ms, renewed: 1, slack: time.Second, ends: 29698*ms + 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{renew: func(_ context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
-				if n == 1 {
-					time.Sleep(ms) // the lease is first checked before any answer
+		d := &script{renew: func(_ context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
+			if n == 1 {
+				time.Sleep(ms) // the lease is first checked before any answer
+			}
+			return driver.Reply{State: driver.Granted}, nil
+		}}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			if c.change != nil {
+				c.change(terms)
+			}
+			u, h, req := &user{terms: terms}, new(Hold), terms.request()
+			origin := s.Now()
+			time.Sleep(c.age)
+			must(t, s.Hold(h, req, Grant{Token: 7, Origin: origin, Window: c.window}, u))
+			if err := s.Hold(new(Hold), req, Grant{Origin: origin}, &user{terms: terms}); !errors.Is(err, driver.ErrMismatch) {
+				t.Errorf("it was held twice: %v", err)
+			}
+			if got := h.Deadline().Sub(origin); got != c.deadline || h.Slack() != c.slack {
+				t.Errorf("it lasts %v, its slack is %v, want %v and %v", got, h.Slack(), c.deadline, c.slack)
+			}
+			if handed := u.told().handed; len(handed) != 1 || handed[0].IsZero() != (c.window == 0) || h.Token() != 7 || h.TTL() != terms.TTL || h.Failing() {
+				t.Errorf("begins with %v, token %d, TTL %v", handed, h.Token(), h.TTL())
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if c.renewed < 0 {
+				if n := len(d.of("renew")); n > 0 {
+					t.Errorf("renewed %d times", n)
 				}
-				return driver.Reply{State: driver.Granted}, nil
-			}}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				if c.change != nil {
-					c.change(terms)
-				}
-				u, h, req := &user{terms: terms}, new(Hold), terms.request()
-				origin := s.Now()
-				time.Sleep(c.age)
-				must(t, s.Hold(h, req, Grant{Token: 7, Origin: origin, Window: c.window}, u))
-				if err := s.Hold(new(Hold), req, Grant{Origin: origin}, &user{terms: terms}); !errors.Is(err, driver.ErrMismatch) {
-					t.Errorf("it was held twice: %v", err)
-				}
-				if got := h.Deadline().Sub(origin); got != c.deadline || h.Slack() != c.slack {
-					t.Errorf("it lasts %v, its slack is %v, want %v and %v", got, h.Slack(), c.deadline, c.slack)
-				}
-				if handed := u.told().handed; len(handed) != 1 || handed[0].IsZero() != (c.window == 0) || h.Token() != 7 || h.TTL() != terms.TTL || h.Failing() {
-					t.Errorf("begins with %v, token %d, TTL %v", handed, h.Token(), h.TTL())
-				}
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				if c.renewed < 0 {
-					if n := len(d.of("renew")); n > 0 {
-						t.Errorf("renewed %d times", n)
-					}
-				} else if got := d.of("renew")[0]; got.at != c.age+c.renewed || got.ref.TTL != terms.TTL {
-					t.Errorf("renewed after %v by %+v, want %v", got.at, got.ref, c.age+c.renewed)
-				}
-				told := u.told()
-				if (len(told.ended) > 0) != (c.ends > 0) || c.ends > 0 && told.at.Sub(d.start) != c.ends {
-					t.Errorf("ended %d times, after %v, want %v", len(told.ended), told.at.Sub(d.start), c.ends)
-				}
-				if terms.MaxHold > 0 && (told.cuts != 1 || !errors.Is(told.ended[0], errOverrun) || len(told.back) > 0) {
-					t.Errorf("reached its maximum %d times, ended with %v, given back within %v", told.cuts, told.ended[0], told.back)
-				}
-				alarms := locked(&s.expiry.mu, func() int { return len(s.expiry.heap.entries) })
-				if (s.Held() > 0) != (c.ends == 0) || alarms != s.Held() || s.keeper.Len() != s.Held() {
-					t.Errorf("%d leases, %d alarms, %d renewals are left", s.Held(), alarms, s.keeper.Len())
-				}
-			})
+			} else if got := d.of("renew")[0]; got.at != c.age+c.renewed || got.ref.TTL != terms.TTL {
+				t.Errorf("renewed after %v by %+v, want %v", got.at, got.ref, c.age+c.renewed)
+			}
+			told := u.told()
+			if (len(told.ended) > 0) != (c.ends > 0) || c.ends > 0 && told.at.Sub(d.start) != c.ends {
+				t.Errorf("ended %d times, after %v, want %v", len(told.ended), told.at.Sub(d.start), c.ends)
+			}
+			if terms.MaxHold > 0 && (told.cuts != 1 || !errors.Is(told.ended[0], errOverrun) || len(told.back) > 0) {
+				t.Errorf("reached its maximum %d times, ended with %v, given back within %v", told.cuts, told.ended[0], told.back)
+			}
+			alarms := locked(&s.expiry.mu, func() int { return len(s.expiry.heap.entries) })
+			if (s.Held() > 0) != (c.ends == 0) || alarms != s.Held() || s.keeper.Len() != s.Held() {
+				t.Errorf("%d leases, %d alarms, %d renewals are left", s.Held(), alarms, s.keeper.Len())
+			}
 		})
 	}
 }
@@ -113,51 +111,49 @@ func TestHold_RetriesUntilItsDeadline(t *testing.T) {
 		{name: "has something else there", fails: driver.ErrMismatch, asked: 1, once: true, want: []error{ErrLost, driver.ErrMismatch}},
 		{name: "is closed", fails: driver.ErrClosed, asked: 1, once: true, want: []error{ErrLost, driver.ErrClosed}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{renew: func(context.Context, int, *driver.Ref) (driver.Reply, error) { return driver.Reply{}, c.fails }}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.MaxAttempts = c.attempts
-				u := &user{terms: terms}
-				h := take(t, s, u)
-				const deadline = 29698 * ms
-				time.Sleep(9999 * ms)
-				if h.Failing() {
-					t.Error("it fails before it was renewed")
+		d := &script{renew: func(context.Context, int, *driver.Ref) (driver.Reply, error) { return driver.Reply{}, c.fails }}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.MaxAttempts = c.attempts
+			u := &user{terms: terms}
+			h := take(t, s, u)
+			const deadline = 29698 * ms
+			time.Sleep(9999 * ms)
+			if h.Failing() {
+				t.Error("it fails before it was renewed")
+			}
+			time.Sleep(ms)
+			synctest.Wait()
+			if h.Failing() != (c.asked > 0) {
+				t.Error("it does not fail")
+			}
+			time.Sleep(time.Minute)
+			at, n := 10*time.Second, 0
+			for _, q := range d.of("renew") {
+				if q.at != at || q.limit != timing.RenewalTry(deadline-at) || q.ref.TTL != terms.TTL {
+					t.Errorf("renewed at %v for %v, want %v for %v", q.at, q.limit, at, timing.RenewalTry(deadline-at))
 				}
-				time.Sleep(ms)
-				synctest.Wait()
-				if h.Failing() != (c.asked > 0) {
-					t.Error("it does not fail")
-				}
-				time.Sleep(time.Minute)
-				at, n := 10*time.Second, 0
-				for _, q := range d.of("renew") {
-					if q.at != at || q.limit != timing.RenewalTry(deadline-at) || q.ref.TTL != terms.TTL {
-						t.Errorf("renewed at %v for %v, want %v for %v", q.at, q.limit, at, timing.RenewalTry(deadline-at))
-					}
-					n++
-					at += timing.RenewIn(terms.TTL, deadline-q.at, n, timing.Definite(c.fails), c.attempts > 0)
-				}
-				told := u.told()
-				if n < c.asked || (c.attempts > 0 || c.once) && n != c.asked || len(told.renewals) != n {
-					t.Errorf("%d renewals, %d reported, want %d", n, len(told.renewals), c.asked)
-				}
-				if len(told.ended) != 1 {
-					t.Fatalf("ended %d times", len(told.ended))
-				}
-				matches(t, told.ended[0], c.want, nil)
-				want := d.times("renew")[n-1]
-				if errors.Is(told.ended[0], ErrExpired) {
-					want = deadline
-				}
-				if got := told.at.Sub(d.start); got != want {
-					t.Errorf("ended after %v, want %v", got, want)
-				}
-				if h.Live() || h.Over() == nil || !errors.Is(h.Over(), c.fails) {
-					t.Errorf("it is over by %v", h.Over())
-				}
-			})
+				n++
+				at += timing.RenewIn(terms.TTL, deadline-q.at, n, timing.Definite(c.fails), c.attempts > 0)
+			}
+			told := u.told()
+			if n < c.asked || (c.attempts > 0 || c.once) && n != c.asked || len(told.renewals) != n {
+				t.Errorf("%d renewals, %d reported, want %d", n, len(told.renewals), c.asked)
+			}
+			if len(told.ended) != 1 {
+				t.Fatalf("ended %d times", len(told.ended))
+			}
+			matches(t, told.ended[0], c.want, nil)
+			want := d.times("renew")[n-1]
+			if errors.Is(told.ended[0], ErrExpired) {
+				want = deadline
+			}
+			if got := told.at.Sub(d.start); got != want {
+				t.Errorf("ended after %v, want %v", got, want)
+			}
+			if h.Live() || h.Over() == nil || !errors.Is(h.Over(), c.fails) {
+				t.Errorf("it is over by %v", h.Over())
+			}
 		})
 	}
 }
@@ -251,52 +247,50 @@ func TestHold_ExtendTellsTheOutcome(t *testing.T) {
 		{name: "failed at first", renew: []any{errReset, driver.Reply{State: driver.Granted}}, second: time.Second, told: []time.Duration{100 * ms, time.Second}, asked: []time.Duration{0, 100 * ms, time.Second}, ttl: time.Minute},
 		{name: "gone", renew: []any{driver.Reply{State: driver.Gone}}, slow: 2 * time.Second, second: time.Second, told: []time.Duration{2 * time.Second, 2 * time.Second}, asked: []time.Duration{0}, lost: true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			answer := answersTo(c.renew...)
-			d := &script{renew: func(ctx context.Context, n int, ref *driver.Ref) (driver.Reply, error) {
-				if n == 1 {
-					time.Sleep(c.slow)
-				}
-				return answer(ctx, n, ref)
-			}}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.NoRenewal = true
-				u := &user{terms: terms}
-				h := take(t, s, u)
-				told := make([]atomic.Int64, 2)
-				extend := func(i int, ttl time.Duration) {
-					done, err := h.Extend(ttl)
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					go func() {
-						if err := <-done; (err != nil) != c.lost || c.lost && !errors.Is(err, ErrNotHeld) {
-							t.Errorf("told %v", err)
-						}
-						told[i].Store(int64(time.Since(d.start)))
-					}()
-				}
-				extend(0, time.Minute)
-				time.Sleep(c.second)
-				extend(1, 10*time.Second)
-				time.Sleep(20 * time.Second)
-				synctest.Wait()
-				heard := []time.Duration{time.Duration(told[0].Load()), time.Duration(told[1].Load())}
-				if !slices.Equal(heard, c.told) || !slices.Equal(d.times("renew"), c.asked) {
-					t.Errorf("reported at %v, asked at %v, want %v and %v", heard, d.times("renew"), c.told, c.asked)
-				}
-				if c.lost {
-					if _, err := h.Extend(time.Minute); !errors.Is(err, ErrNotHeld) {
-						t.Errorf("extended: %v", err)
-					}
+		answer := answersTo(c.renew...)
+		d := &script{renew: func(ctx context.Context, n int, ref *driver.Ref) (driver.Reply, error) {
+			if n == 1 {
+				time.Sleep(c.slow)
+			}
+			return answer(ctx, n, ref)
+		}}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.NoRenewal = true
+			u := &user{terms: terms}
+			h := take(t, s, u)
+			told := make([]atomic.Int64, 2)
+			extend := func(i int, ttl time.Duration) {
+				done, err := h.Extend(ttl)
+				if err != nil {
+					t.Error(err)
 					return
 				}
-				if last := c.asked[len(c.asked)-1]; h.TTL() != c.ttl || h.Deadline().Sub(d.start) != last+timing.Life(c.ttl, terms.Drift) {
-					t.Errorf("it lasts %v, until %v", h.TTL(), h.Deadline().Sub(d.start))
+				go func() {
+					if err := <-done; (err != nil) != c.lost || c.lost && !errors.Is(err, ErrNotHeld) {
+						t.Errorf("told %v", err)
+					}
+					told[i].Store(int64(time.Since(d.start)))
+				}()
+			}
+			extend(0, time.Minute)
+			time.Sleep(c.second)
+			extend(1, 10*time.Second)
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			heard := []time.Duration{time.Duration(told[0].Load()), time.Duration(told[1].Load())}
+			if !slices.Equal(heard, c.told) || !slices.Equal(d.times("renew"), c.asked) {
+				t.Errorf("reported at %v, asked at %v, want %v and %v", heard, d.times("renew"), c.told, c.asked)
+			}
+			if c.lost {
+				if _, err := h.Extend(time.Minute); !errors.Is(err, ErrNotHeld) {
+					t.Errorf("extended: %v", err)
 				}
-			})
+				return
+			}
+			if last := c.asked[len(c.asked)-1]; h.TTL() != c.ttl || h.Deadline().Sub(d.start) != last+timing.Life(c.ttl, terms.Drift) {
+				t.Errorf("it lasts %v, until %v", h.TTL(), h.Deadline().Sub(d.start))
+			}
 		})
 	}
 }
@@ -356,84 +350,82 @@ func TestHold_P3_AnExtensionThatIsRefusedChangesNothing(t *testing.T) {
 		{name: "for less than before, of a lease that is not renewed, where attempts are counted, during another request", change: func(t *Terms) { t.NoRenewal, t.MaxAttempts = true, 1 }, most: time.Second, slow: 500 * ms, extend: []time.Duration{10 * time.Second}, during: 30 * time.Second, refused: 2, ttl: 30 * time.Second,
 			asked: []asked{at(5, 30), {5500 * ms, 30 * time.Second}}, ends: deadline},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{renew: func(_ context.Context, n int, ref *driver.Ref) (driver.Reply, error) {
-				time.Sleep(c.slow)
-				switch {
-				case n <= c.failing:
-					return driver.Reply{}, cmp.Or(c.fails, errReset)
-				case ref.TTL > cmp.Or(c.most, most):
-					return driver.Reply{}, fmt.Errorf("longer than %v: %w", most, errors.ErrUnsupported)
-				}
-				return driver.Reply{State: driver.Granted}, nil
-			}}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				if c.change != nil {
-					c.change(terms)
-				}
-				u, h := &user{terms: terms}, new(Hold)
-				must(t, s.Hold(h, terms.request(), Grant{Token: 7, Origin: s.Now(), Window: c.window}, u))
-				time.Sleep(5 * time.Second)
-				var told []<-chan error
-				extend := func(ttl time.Duration) {
-					done, err := h.Extend(ttl)
-					must(t, err)
-					told = append(told, done)
-				}
-				for _, ttl := range c.extend {
-					extend(ttl)
-				}
-				if c.during > 0 {
-					time.Sleep(100 * ms)
-					extend(c.during)
-					c.extend = append(c.extend, c.during)
-				}
-				time.Sleep(time.Second)
-				refused, unknown := 0, 0
-				for i, done := range told {
-					select {
-					case err := <-done:
-						if errors.Is(err, ErrUnknown) {
-							unknown++
-						}
-						if errors.Is(err, errors.ErrUnsupported) {
-							refused++
-						} else if err != nil || c.extend[i] > c.ttl {
-							t.Errorf("the extension to %v returned %v", c.extend[i], err)
-						}
-					default:
-						t.Errorf("the extension to %v returned no result", c.extend[i])
+		d := &script{renew: func(_ context.Context, n int, ref *driver.Ref) (driver.Reply, error) {
+			time.Sleep(c.slow)
+			switch {
+			case n <= c.failing:
+				return driver.Reply{}, cmp.Or(c.fails, errReset)
+			case ref.TTL > cmp.Or(c.most, most):
+				return driver.Reply{}, fmt.Errorf("longer than %v: %w", most, errors.ErrUnsupported)
+			}
+			return driver.Reply{State: driver.Granted}, nil
+		}}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			if c.change != nil {
+				c.change(terms)
+			}
+			u, h := &user{terms: terms}, new(Hold)
+			must(t, s.Hold(h, terms.request(), Grant{Token: 7, Origin: s.Now(), Window: c.window}, u))
+			time.Sleep(5 * time.Second)
+			var told []<-chan error
+			extend := func(ttl time.Duration) {
+				done, err := h.Extend(ttl)
+				must(t, err)
+				told = append(told, done)
+			}
+			for _, ttl := range c.extend {
+				extend(ttl)
+			}
+			if c.during > 0 {
+				time.Sleep(100 * ms)
+				extend(c.during)
+				c.extend = append(c.extend, c.during)
+			}
+			time.Sleep(time.Second)
+			refused, unknown := 0, 0
+			for i, done := range told {
+				select {
+				case err := <-done:
+					if errors.Is(err, ErrUnknown) {
+						unknown++
 					}
-				}
-				fails := c.most > 0 && !terms.NoRenewal // it is renewed, and that is refused until its end
-				if refused != c.refused || unknown != c.unknown || h.TTL() != c.ttl || !h.Live() || h.Failing() != fails {
-					t.Errorf("%d were refused, %d of them may have been done, it is renewed for %v, is live: %v, fails: %v", refused, unknown, h.TTL(), h.Live(), h.Failing())
-				}
-				time.Sleep(14 * time.Second)
-				synctest.Wait()
-				var got []asked
-				for _, q := range d.of("renew") {
-					if q.at >= 5*time.Second {
-						got = append(got, asked{q.at, q.ref.TTL})
+					if errors.Is(err, errors.ErrUnsupported) {
+						refused++
+					} else if err != nil || c.extend[i] > c.ttl {
+						t.Errorf("the extension to %v returned %v", c.extend[i], err)
 					}
+				default:
+					t.Errorf("the extension to %v returned no result", c.extend[i])
 				}
-				if fails {
-					got = got[:min(len(got), len(c.asked))]
+			}
+			fails := c.most > 0 && !terms.NoRenewal // it is renewed, and that is refused until its end
+			if refused != c.refused || unknown != c.unknown || h.TTL() != c.ttl || !h.Live() || h.Failing() != fails {
+				t.Errorf("%d were refused, %d of them may have been done, it is renewed for %v, is live: %v, fails: %v", refused, unknown, h.TTL(), h.Live(), h.Failing())
+			}
+			time.Sleep(14 * time.Second)
+			synctest.Wait()
+			var got []asked
+			for _, q := range d.of("renew") {
+				if q.at >= 5*time.Second {
+					got = append(got, asked{q.at, q.ref.TTL})
 				}
-				if !slices.Equal(got, c.asked) {
-					t.Errorf("asked %v, want %v", got, c.asked)
-				}
-				time.Sleep(15 * time.Minute)
-				synctest.Wait()
-				var ends time.Duration
-				if told := u.told(); len(told.ended) > 0 {
-					ends = told.at.Sub(d.start)
-				}
-				if ends != c.ends {
-					t.Errorf("ended after %v, want %v", ends, c.ends)
-				}
-			})
+			}
+			if fails {
+				got = got[:min(len(got), len(c.asked))]
+			}
+			if !slices.Equal(got, c.asked) {
+				t.Errorf("asked %v, want %v", got, c.asked)
+			}
+			time.Sleep(15 * time.Minute)
+			synctest.Wait()
+			var ends time.Duration
+			if told := u.told(); len(told.ended) > 0 {
+				ends = told.at.Sub(d.start)
+			}
+			if ends != c.ends {
+				t.Errorf("ended after %v, want %v", ends, c.ends)
+			}
 		})
 	}
 }
@@ -493,30 +485,28 @@ func TestHold_AReleaseGoesOnForWhatAnExtensionMayHaveTaken(t *testing.T) {
 		{"is refused, which is all that was asked for", []any{driver.ErrInvalid}, time.Second, 31 * time.Second, true},
 		{"cannot be sent, then is refused", []any{driver.ErrUnavailable, driver.ErrInvalid}, time.Second, 31 * time.Second, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{
-				renew:   answersTo(c.answers...),
-				release: func(context.Context, int, *driver.Ref) (driver.Reply, error) { return driver.Reply{}, errReset },
+		d := &script{
+			renew:   answersTo(c.answers...),
+			release: func(context.Context, int, *driver.Ref) (driver.Reply, error) { return driver.Reply{}, errReset },
+		}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.NoRenewal = c.once
+			h := take(t, s, &user{terms: terms})
+			if _, err := h.Extend(time.Hour); err != nil {
+				t.Fatal(err)
 			}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.NoRenewal = c.once
-				h := take(t, s, &user{terms: terms})
-				if _, err := h.Extend(time.Hour); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(c.released)
-				_, _, _ = h.Leave(true, errors.New("released"))
-				h.Left(errors.New("released"))
-				if err := h.Release(t.Context(), false, time.Second); !errors.Is(err, ErrUnknown) {
-					t.Errorf("released: %v", err)
-				}
-				time.Sleep(4 * time.Hour)
-				all := d.times("release")
-				if last := all[len(all)-1]; last < c.until-5*time.Second || last > c.until+5*time.Second {
-					t.Errorf("released until %v, want %v", last, c.until)
-				}
-			})
+			time.Sleep(c.released)
+			_, _, _ = h.Leave(true, errors.New("released"))
+			h.Left(errors.New("released"))
+			if err := h.Release(t.Context(), false, time.Second); !errors.Is(err, ErrUnknown) {
+				t.Errorf("released: %v", err)
+			}
+			time.Sleep(4 * time.Hour)
+			all := d.times("release")
+			if last := all[len(all)-1]; last < c.until-5*time.Second || last > c.until+5*time.Second {
+				t.Errorf("released until %v, want %v", last, c.until)
+			}
 		})
 	}
 }
@@ -538,26 +528,24 @@ func TestHold_ForgetsWhatAnExtensionMayHaveTaken(t *testing.T) {
 		{"refused, then renewed for less", []any{errReset, driver.ErrInvalid, granted}, 58 * time.Minute, 2 * time.Minute, true},
 		{"refused, then renewed for as long as is left", []any{errReset, driver.ErrInvalid, granted}, 59 * time.Minute, 2 * time.Minute, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			stage(t, &script{renew: answersTo(c.answers...)}, func(t *testing.T, s *Session) {
-				h := take(t, s, &user{terms: usual()})
-				extend := func(ttl time.Duration) {
-					if _, err := h.Extend(ttl); err != nil {
-						t.Fatal(err)
-					}
+		play(t, c.name, &script{renew: answersTo(c.answers...)}, func(t *testing.T, s *Session) {
+			h := take(t, s, &user{terms: usual()})
+			extend := func(ttl time.Duration) {
+				if _, err := h.Extend(ttl); err != nil {
+					t.Fatal(err)
 				}
-				began := s.Now()
-				extend(time.Hour)
-				if c.longer > 0 {
-					time.Sleep(time.Minute)
-					extend(c.longer)
-				}
-				time.Sleep(began.Add(c.after).Sub(s.Now()))
-				synctest.Wait()
-				if kept := locked(&h.mu, func() bool { return h.rareState != nil }); kept != c.kept || !h.Live() {
-					t.Errorf("it is kept: %v, is live: %v", kept, h.Live())
-				}
-			})
+			}
+			began := s.Now()
+			extend(time.Hour)
+			if c.longer > 0 {
+				time.Sleep(time.Minute)
+				extend(c.longer)
+			}
+			time.Sleep(began.Add(c.after).Sub(s.Now()))
+			synctest.Wait()
+			if kept := locked(&h.mu, func() bool { return h.rareState != nil }); kept != c.kept || !h.Live() {
+				t.Errorf("it is kept: %v, is live: %v", kept, h.Live())
+			}
 		})
 	}
 }
@@ -701,61 +689,59 @@ func TestRelease_SaysWhatBecameOfTheLease(t *testing.T) {
 		{name: "with a downgrade that was not answered", store: []any{gone}, change: func(h *Hold) { h.unsure = true }, times: []time.Duration{0}, reject: true, want: []error{ErrLost}},
 		{name: "with a downgrade on its way", store: []any{gone}, change: func(h *Hold) { h.lowering = 1 }, times: []time.Duration{0}, reject: true, want: []error{ErrLost}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			store := answers(c.store...)
-			var tired atomic.Bool
-			d := &script{release: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
-				if tired.Load() {
-					return driver.Reply{State: driver.Released}, nil
+		store := answers(c.store...)
+		var tired atomic.Bool
+		d := &script{release: func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
+			if tired.Load() {
+				return driver.Reply{State: driver.Released}, nil
+			}
+			return store(ctx, n, nil)
+		}}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.NoRenewal, terms.MinHold = true, c.min
+			u := &user{terms: terms}
+			h := take(t, s, u)
+			time.Sleep(time.Second)
+			if c.change != nil {
+				c.change(h)
+			}
+			back, ended, lost := h.Leave(true, ErrClosed)
+			if !back || !ended || lost != nil {
+				t.Errorf("to be given back: %v, ended now: %v, lost: %v", back, ended, lost)
+			}
+			h.Left(ErrClosed)
+			if c.late {
+				time.Sleep(time.Until(h.Deadline()))
+			}
+			if c.limit == 0 {
+				c.limit = 6 * time.Second
+			}
+			begin := time.Since(d.start)
+			err := h.Release(t.Context(), c.lost, c.limit)
+			tired.Store(true)
+			if (err == nil) != (len(c.want) == 0) {
+				t.Errorf("error %v", err)
+			}
+			matches(t, err, c.want, c.not)
+			asked := d.of("release")
+			var times, limits []time.Duration
+			for _, q := range asked {
+				times, limits = append(times, (q.at-begin).Round(time.Microsecond)), append(limits, q.limit)
+				if q.ref.KeepClosed != c.closed || (q.ref.RejectIDFor == timing.ForbidFor) != c.reject || !c.reject && q.ref.RejectIDFor != 0 || q.ref.ID != "a" {
+					t.Errorf("asked by %+v", q.ref)
 				}
-				return store(ctx, n, nil)
-			}}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.NoRenewal, terms.MinHold = true, c.min
-				u := &user{terms: terms}
-				h := take(t, s, u)
-				time.Sleep(time.Second)
-				if c.change != nil {
-					c.change(h)
-				}
-				back, ended, lost := h.Leave(true, ErrClosed)
-				if !back || !ended || lost != nil {
-					t.Errorf("to be given back: %v, ended now: %v, lost: %v", back, ended, lost)
-				}
-				h.Left(ErrClosed)
-				if c.late {
-					time.Sleep(time.Until(h.Deadline()))
-				}
-				if c.limit == 0 {
-					c.limit = 6 * time.Second
-				}
-				begin := time.Since(d.start)
-				err := h.Release(t.Context(), c.lost, c.limit)
-				tired.Store(true)
-				if (err == nil) != (len(c.want) == 0) {
-					t.Errorf("error %v", err)
-				}
-				matches(t, err, c.want, c.not)
-				asked := d.of("release")
-				var times, limits []time.Duration
-				for _, q := range asked {
-					times, limits = append(times, (q.at-begin).Round(time.Microsecond)), append(limits, q.limit)
-					if q.ref.KeepClosed != c.closed || (q.ref.RejectIDFor == timing.ForbidFor) != c.reject || !c.reject && q.ref.RejectIDFor != 0 || q.ref.ID != "a" {
-						t.Errorf("asked by %+v", q.ref)
-					}
-				}
-				if len(times) > len(c.times) && c.name == "hangs" {
-					times = times[:len(c.times)]
-				}
-				if !slices.Equal(times, c.times) || c.limits != nil && !slices.Equal(limits, c.limits) {
-					t.Errorf("asked at %v for %v, want %v for %v", times, limits, c.times, c.limits)
-				}
-				time.Sleep(time.Second)
-				if n := len(d.of("release")) - len(asked); (n > 0) != c.goesOn {
-					t.Errorf("asked %d times in the background", n)
-				}
-			})
+			}
+			if len(times) > len(c.times) && c.name == "hangs" {
+				times = times[:len(c.times)]
+			}
+			if !slices.Equal(times, c.times) || c.limits != nil && !slices.Equal(limits, c.limits) {
+				t.Errorf("asked at %v for %v, want %v for %v", times, limits, c.times, c.limits)
+			}
+			time.Sleep(time.Second)
+			if n := len(d.of("release")) - len(asked); (n > 0) != c.goesOn {
+				t.Errorf("asked %d times in the background", n)
+			}
 		})
 	}
 }
@@ -784,33 +770,31 @@ func TestLeave_OneGivesTheLeaseBack(t *testing.T) {
 		{name: "the last at the maximum", over: ErrMaxHold, given: true, last: true, want: []error{ErrLost, ErrMaxHold}},
 		{name: "the last, where it was given back", given: true, last: true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			stage(t, new(script), func(t *testing.T, s *Session) {
-				h := take(t, s, &user{terms: usual()})
-				if c.over != nil {
-					h.endWith(c.over)
-				}
-				h.given = c.given
-				back, ended, lost := h.Leave(c.last, ErrClosed)
-				if back != c.back || ended != c.ended || (lost == nil) != (len(c.want) == 0) {
-					t.Errorf("to be given back: %v, ended now: %v, lost: %v", back, ended, lost)
-				}
-				if errors.Is(c.over, ErrLost) && lost.Error() != c.over.Error() {
-					t.Errorf("lost by %q", lost)
-				}
-				matches(t, lost, c.want, nil)
-				why := c.over
-				if c.ended {
-					why = ErrClosed
-				}
-				if got := h.Cause(); (got == nil) != (why == nil) || !errors.Is(got, why) {
-					t.Errorf("it is over by %v, want %v", got, why)
-				}
-				if again, _, _ := h.Leave(true, ErrClosed); again == (c.back || c.given) {
-					t.Errorf("to be given back again: %v", again)
-				}
-				h.endWith(ErrClosed)
-			})
+		play(t, c.name, new(script), func(t *testing.T, s *Session) {
+			h := take(t, s, &user{terms: usual()})
+			if c.over != nil {
+				h.endWith(c.over)
+			}
+			h.given = c.given
+			back, ended, lost := h.Leave(c.last, ErrClosed)
+			if back != c.back || ended != c.ended || (lost == nil) != (len(c.want) == 0) {
+				t.Errorf("to be given back: %v, ended now: %v, lost: %v", back, ended, lost)
+			}
+			if errors.Is(c.over, ErrLost) && lost.Error() != c.over.Error() {
+				t.Errorf("lost by %q", lost)
+			}
+			matches(t, lost, c.want, nil)
+			why := c.over
+			if c.ended {
+				why = ErrClosed
+			}
+			if got := h.Cause(); (got == nil) != (why == nil) || !errors.Is(got, why) {
+				t.Errorf("it is over by %v, want %v", got, why)
+			}
+			if again, _, _ := h.Leave(true, ErrClosed); again == (c.back || c.given) {
+				t.Errorf("to be given back again: %v", again)
+			}
+			h.endWith(ErrClosed)
 		})
 	}
 }

@@ -161,33 +161,31 @@ func TestUndo_IsRepeatedUntilItIsAnsweredOrOver(t *testing.T) {
 		{name: "lost for the life of the lease", store: []any{errReset}, ttl: time.Minute, life: time.Second, last: time.Minute, lines: 1},
 		{name: "lost for the life of the ticket", store: []any{errReset}, ttl: time.Second, life: 15 * time.Second, last: 15 * time.Second, lines: 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{release: answersTo(c.store...)}
-			stage(t, d, func(t *testing.T, s *Session) {
-				req := &driver.Request{Key: "k", ID: "a", TTL: c.ttl, TicketTTL: c.life, Visit: "v"}
-				var lines atomic.Int32
-				terms := usual()
-				terms.Log = slog.New(counting{&lines})
-				s.Undo(t.Context(), terms, req, c.unanswered)
-				synctest.Wait()
-				if answered := locked(&s.undoing.mu, func() bool { return s.undoing.answered }); answered != isReply(c.store[0]) {
-					t.Errorf("it was answered: %v", answered)
+		d := &script{release: answersTo(c.store...)}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			req := &driver.Request{Key: "k", ID: "a", TTL: c.ttl, TicketTTL: c.life, Visit: "v"}
+			var lines atomic.Int32
+			terms := usual()
+			terms.Log = slog.New(counting{&lines})
+			s.Undo(t.Context(), terms, req, c.unanswered)
+			synctest.Wait()
+			if answered := locked(&s.undoing.mu, func() bool { return s.undoing.answered }); answered != isReply(c.store[0]) {
+				t.Errorf("it was answered: %v", answered)
+			}
+			time.Sleep(time.Hour)
+			if busy := locked(&s.undoing.mu, func() int { return s.undoing.busy }); busy != 0 || lines.Load() != c.lines {
+				t.Errorf("%d are under way, %d lines in the log", busy, lines.Load())
+			}
+			all := d.of("release")
+			for i, q := range all {
+				if c.times != nil && (len(all) != len(c.times) || q.at > c.times[i] || q.at < c.times[i]*9/10) || q.limit != 5*time.Second/3 ||
+					q.ref.Visit != "v" || (q.ref.RejectIDFor == timing.ForbidFor) != c.unanswered || !c.unanswered && q.ref.RejectIDFor != 0 {
+					t.Errorf("%d: asked at %v for %v by %+v", i, q.at, q.limit, q.ref)
 				}
-				time.Sleep(time.Hour)
-				if busy := locked(&s.undoing.mu, func() int { return s.undoing.busy }); busy != 0 || lines.Load() != c.lines {
-					t.Errorf("%d are under way, %d lines in the log", busy, lines.Load())
-				}
-				all := d.of("release")
-				for i, q := range all {
-					if c.times != nil && (len(all) != len(c.times) || q.at > c.times[i] || q.at < c.times[i]*9/10) || q.limit != 5*time.Second/3 ||
-						q.ref.Visit != "v" || (q.ref.RejectIDFor == timing.ForbidFor) != c.unanswered || !c.unanswered && q.ref.RejectIDFor != 0 {
-						t.Errorf("%d: asked at %v for %v by %+v", i, q.at, q.limit, q.ref)
-					}
-				}
-				if last := all[len(all)-1].at; c.last > 0 && (last < c.last || last > c.last+2*time.Second) {
-					t.Errorf("asked last at %v, want %v", last, c.last)
-				}
-			})
+			}
+			if last := all[len(all)-1].at; c.last > 0 && (last < c.last || last > c.last+2*time.Second) {
+				t.Errorf("asked last at %v, want %v", last, c.last)
+			}
 		})
 	}
 }
@@ -246,24 +244,22 @@ func TestGiveBack_KeepsAPlaceThatIsToBeKept(t *testing.T) {
 		{name: "kept in the end", keep: time.Second, renew: []any{errReset, driver.Reply{State: driver.Queued}}, renewed: 2},
 		{name: "granted meanwhile", keep: time.Second, renew: []any{driver.Reply{State: driver.Granted}}, renewed: 1, release: 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := new(script)
-			if c.renew != nil {
-				d.renew = answersTo(c.renew...)
+		d := new(script)
+		if c.renew != nil {
+			d.renew = answersTo(c.renew...)
+		}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			ref := driver.Ref{Key: "k", ID: "a", TTL: time.Minute, HintAddress: "here"}
+			s.GiveBack(t.Context(), usual(), &Abandoned{Ref: ref, Life: time.Minute, Keep: c.keep})
+			time.Sleep(time.Minute)
+			if n, m := len(d.of("renew")), len(d.of("release")); n != c.renewed || m != c.release {
+				t.Errorf("renewed %d times, released %d times", n, m)
 			}
-			stage(t, d, func(t *testing.T, s *Session) {
-				ref := driver.Ref{Key: "k", ID: "a", TTL: time.Minute, HintAddress: "here"}
-				s.GiveBack(t.Context(), usual(), &Abandoned{Ref: ref, Life: time.Minute, Keep: c.keep})
-				time.Sleep(time.Minute)
-				if n, m := len(d.of("renew")), len(d.of("release")); n != c.renewed || m != c.release {
-					t.Errorf("renewed %d times, released %d times", n, m)
+			for _, q := range d.of("renew") {
+				if want := (driver.Ref{Key: "k", ID: "a", TTL: time.Minute, TicketTTL: c.keep, HintAddress: "here"}); q.ref != want {
+					t.Errorf("kept by %+v", q.ref)
 				}
-				for _, q := range d.of("renew") {
-					if want := (driver.Ref{Key: "k", ID: "a", TTL: time.Minute, TicketTTL: c.keep, HintAddress: "here"}); q.ref != want {
-						t.Errorf("kept by %+v", q.ref)
-					}
-				}
-			})
+			}
 		})
 	}
 }

@@ -220,6 +220,12 @@ func stage(t *testing.T, d *script, f func(t *testing.T, s *Session)) {
 	})
 }
 
+// play is stage in a subtest.
+func play(t *testing.T, name string, d *script, f func(t *testing.T, s *Session)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { stage(t, d, f) })
+}
+
 // onStage is stage with a store with subscriptions; lines counts the log lines.
 func onStage(t *testing.T, d *audible, f func(t *testing.T, s *Session, lines *atomic.Int32)) {
 	t.Helper()

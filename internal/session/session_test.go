@@ -148,50 +148,48 @@ func TestHint_ReachesWhomItConcerns(t *testing.T) {
 		{"a turn of nobody's", driver.Hint{Kind: driver.HintAsk, Key: "k", ID: "x"}, false, nil, 1},
 		{"a resync", driver.Hint{Kind: driver.HintResync}, false, []int{0, 1, 2, 3}, 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			stage(t, new(script), func(t *testing.T, s *Session) {
-				h := take(t, s, &user{terms: usual()})
-				var waiters []*Waiter
-				for _, id := range []string{"b", "b", "b", "c"} {
-					req := usual().request()
-					req.ID = id
-					w, err := s.NewWaiter(usual(), req)
-					must(t, err)
-					w.aim() // it has asked
-					waiters = append(waiters, w)
+		play(t, c.name, new(script), func(t *testing.T, s *Session) {
+			h := take(t, s, &user{terms: usual()})
+			var waiters []*Waiter
+			for _, id := range []string{"b", "b", "b", "c"} {
+				req := usual().request()
+				req.ID = id
+				w, err := s.NewWaiter(usual(), req)
+				must(t, err)
+				w.aim() // it has asked
+				waiters = append(waiters, w)
+			}
+			before := s.hints.Load()
+			s.hint(c.hint)
+			var reached []int
+			for i, w := range waiters {
+				if w.early != nil {
+					reached = append(reached, i)
 				}
-				before := s.hints.Load()
-				s.hint(c.hint)
-				var reached []int
-				for i, w := range waiters {
-					if w.early != nil {
-						reached = append(reached, i)
+			}
+			if !slices.Equal(reached, c.reached) || errors.Is(h.Cause(), ErrBroken) != c.broken || s.hints.Load()-before != c.counts {
+				t.Errorf("it reaches %v, the lease is over by %v, %d hints", reached, h.Cause(), s.hints.Load()-before)
+			}
+			// They leave in any order, and the remaining waiters are still found.
+			left := map[*Waiter]bool{waiters[0]: true, waiters[1]: true, waiters[2]: true}
+			for _, i := range []int{1, 2, 0} {
+				waiters[i].Close()
+				delete(left, waiters[i])
+				var all []*Waiter
+				all = s.concerned(all, &driver.Hint{Kind: driver.HintAsk, ID: "b"})
+				for _, w := range all {
+					if !left[w] {
+						t.Error("one that is closed is found")
 					}
 				}
-				if !slices.Equal(reached, c.reached) || errors.Is(h.Cause(), ErrBroken) != c.broken || s.hints.Load()-before != c.counts {
-					t.Errorf("it reaches %v, the lease is over by %v, %d hints", reached, h.Cause(), s.hints.Load()-before)
+				if len(all) != len(left) {
+					t.Errorf("%d are found of %d", len(all), len(left))
 				}
-				// They leave in any order, and the remaining waiters are still found.
-				left := map[*Waiter]bool{waiters[0]: true, waiters[1]: true, waiters[2]: true}
-				for _, i := range []int{1, 2, 0} {
-					waiters[i].Close()
-					delete(left, waiters[i])
-					var all []*Waiter
-					all = s.concerned(all, &driver.Hint{Kind: driver.HintAsk, ID: "b"})
-					for _, w := range all {
-						if !left[w] {
-							t.Error("one that is closed is found")
-						}
-					}
-					if len(all) != len(left) {
-						t.Errorf("%d are found of %d", len(all), len(left))
-					}
-				}
-				waiters[3].Close()
-				if len(s.waiters) != 0 {
-					t.Errorf("%d waiters are left", len(s.waiters))
-				}
-			})
+			}
+			waiters[3].Close()
+			if len(s.waiters) != 0 {
+				t.Errorf("%d waiters are left", len(s.waiters))
+			}
 		})
 	}
 }
@@ -253,27 +251,25 @@ func TestBound_EndsCallsInTime(t *testing.T) {
 		{name: "a driver that ends too late", drv: &prompt{after: 5*time.Second + 1}, limit: try, told: true},
 		{name: "a driver that ends at once", drv: &prompt{after: 1}, same: true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			stage(t, new(script), func(t *testing.T, s *Session) {
-				s.punctual = punctualityOf(c.drv)
-				parent, cancel := t.Context(), func() {}
-				if c.parent > 0 {
-					parent, cancel = context.WithTimeout(parent, c.parent)
+		play(t, c.name, new(script), func(t *testing.T, s *Session) {
+			s.punctual = punctualityOf(c.drv)
+			parent, cancel := t.Context(), func() {}
+			if c.parent > 0 {
+				parent, cancel = context.WithTimeout(parent, c.parent)
+			}
+			defer cancel()
+			ctx, end := s.bound(parent, try)
+			defer end()
+			deadline, ok := ctx.Deadline()
+			if ok != (c.limit > 0) || ok && time.Until(deadline) != c.limit || (ctx == parent) != c.same {
+				t.Errorf("it ends after %v (%v), and is the caller's: %v", time.Until(deadline), ok, ctx == parent)
+			}
+			if ok {
+				time.Sleep(c.limit + 1)
+				if (ctx.Err() == nil) != c.told {
+					t.Errorf("it has ended: %v", ctx.Err())
 				}
-				defer cancel()
-				ctx, end := s.bound(parent, try)
-				defer end()
-				deadline, ok := ctx.Deadline()
-				if ok != (c.limit > 0) || ok && time.Until(deadline) != c.limit || (ctx == parent) != c.same {
-					t.Errorf("it ends after %v (%v), and is the caller's: %v", time.Until(deadline), ok, ctx == parent)
-				}
-				if ok {
-					time.Sleep(c.limit + 1)
-					if (ctx.Err() == nil) != c.told {
-						t.Errorf("it has ended: %v", ctx.Err())
-					}
-				}
-			})
+			}
 		})
 	}
 }

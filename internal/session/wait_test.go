@@ -115,42 +115,40 @@ func TestWait_EndsByWhatTheStoreSaysOfTheTicket(t *testing.T) {
 			acquired: []any{queued, granted}, over: time.Second, asked: 3, state: driver.Granted,
 		},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			acquire := answers(append([]any{queued}, c.acquired...)...)
-			d := &script{acquire: acquire}
-			if c.renewed != nil {
-				d.renew = answersTo(c.renewed...)
+		acquire := answers(append([]any{queued}, c.acquired...)...)
+		d := &script{acquire: acquire}
+		if c.renewed != nil {
+			d.renew = answersTo(c.renewed...)
+		}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			if c.change != nil {
+				c.change(terms)
 			}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				if c.change != nil {
-					c.change(terms)
+			p := pend(t.Context(), t, s, d, terms, false)
+			time.Sleep(time.Minute)
+			is := p.now()
+			p.w.Close()
+			if is.over > c.over || is.over < c.over*9/10-10*ms {
+				t.Errorf("over after %v, want %v", is.over, c.over)
+			}
+			if is.a.State != c.state || is.a.Unanswered != c.open || (is.err == nil) != (c.want == nil) || is.err != nil && !strings.Contains(is.err.Error(), c.says) {
+				t.Errorf("%+v, %v", is.a, is.err)
+			}
+			matches(t, is.err, c.want, c.not)
+			if n := len(d.of("acquire")); n != c.asked || s.keeper.Len() != 0 || len(s.waiters) != 0 || len(s.lines.byKey) != 0 {
+				t.Errorf("asked %d times by Acquire; %d renewals, %d waiters, %d lines are left", n, s.keeper.Len(), len(s.waiters), len(s.lines.byKey))
+			}
+			if is.a.State == driver.Granted {
+				verb := "renew"
+				if c.acquired != nil && (c.renewed == nil || len(c.renewed) == 1) {
+					verb = "acquire"
 				}
-				p := pend(t.Context(), t, s, d, terms, false)
-				time.Sleep(time.Minute)
-				is := p.now()
-				p.w.Close()
-				if is.over > c.over || is.over < c.over*9/10-10*ms {
-					t.Errorf("over after %v, want %v", is.over, c.over)
+				all := d.times(verb)
+				if at := is.a.Sent().Sub(d.start); at.Round(ms) != all[len(all)-1].Round(ms) {
+					t.Errorf("it counts from %v, want %v", at, all[len(all)-1])
 				}
-				if is.a.State != c.state || is.a.Unanswered != c.open || (is.err == nil) != (c.want == nil) || is.err != nil && !strings.Contains(is.err.Error(), c.says) {
-					t.Errorf("%+v, %v", is.a, is.err)
-				}
-				matches(t, is.err, c.want, c.not)
-				if n := len(d.of("acquire")); n != c.asked || s.keeper.Len() != 0 || len(s.waiters) != 0 || len(s.lines.byKey) != 0 {
-					t.Errorf("asked %d times by Acquire; %d renewals, %d waiters, %d lines are left", n, s.keeper.Len(), len(s.waiters), len(s.lines.byKey))
-				}
-				if is.a.State == driver.Granted {
-					verb := "renew"
-					if c.acquired != nil && (c.renewed == nil || len(c.renewed) == 1) {
-						verb = "acquire"
-					}
-					all := d.times(verb)
-					if at := is.a.Sent().Sub(d.start); at.Round(ms) != all[len(all)-1].Round(ms) {
-						t.Errorf("it counts from %v, want %v", at, all[len(all)-1])
-					}
-				}
-			})
+			}
 		})
 	}
 }
@@ -172,29 +170,27 @@ func TestWait_ThatEndsSaysWhatItSaw(t *testing.T) {
 		{name: "not answered", renew: errReset, want: []error{stop, ErrUnknown, errReset}, says: "gave up after 3s: context canceled: stop: outcome unknown: connection reset"},
 		{name: "refused", renew: driver.ErrUnavailable, want: []error{stop, ErrUnknown}, not: []error{driver.ErrUnavailable}}, // the lock may be handed over
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{acquire: answers(queued), renew: answersTo(c.renew)}
-			stage(t, d, func(t *testing.T, s *Session) {
-				ctx, cancel := context.WithCancelCause(t.Context())
-				p := pend(ctx, t, s, d, usual(), true)
-				time.Sleep(3 * time.Second)
-				if c.close {
-					go func() { _, _ = s.End() }()
-				} else {
-					cancel(stop)
-				}
-				is := p.now()
-				var u *Unserved
-				if !errors.As(is.err, &u) || u.Position != 2 || u.Waited != 3*time.Second || is.over != 3*time.Second || !strings.HasPrefix(is.err.Error(), c.says) {
-					t.Errorf("over after %v: %v", is.over, is.err)
-				}
-				matches(t, is.err, c.want, c.not)
-				if seen := len(is.saw); seen < 1 || is.saw[0].Position != 2 || isReply(c.renew) != (seen > 4) {
-					t.Errorf("it was observed %d times", seen)
-				}
-				p.w.Close()
-				cancel(nil)
-			})
+		d := &script{acquire: answers(queued), renew: answersTo(c.renew)}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			p := pend(ctx, t, s, d, usual(), true)
+			time.Sleep(3 * time.Second)
+			if c.close {
+				go func() { _, _ = s.End() }()
+			} else {
+				cancel(stop)
+			}
+			is := p.now()
+			var u *Unserved
+			if !errors.As(is.err, &u) || u.Position != 2 || u.Waited != 3*time.Second || is.over != 3*time.Second || !strings.HasPrefix(is.err.Error(), c.says) {
+				t.Errorf("over after %v: %v", is.over, is.err)
+			}
+			matches(t, is.err, c.want, c.not)
+			if seen := len(is.saw); seen < 1 || is.saw[0].Position != 2 || isReply(c.renew) != (seen > 4) {
+				t.Errorf("it was observed %d times", seen)
+			}
+			p.w.Close()
+			cancel(nil)
 		})
 	}
 }
@@ -407,19 +403,17 @@ func TestWait_WhoeverAsksFirstTakesItsLockByAnAcquire(t *testing.T) {
 		{"by a ticket that is gone", queued, driver.Reply{}, 2, 1},
 		{"without a ticket", driver.Reply{State: driver.Busy}, driver.Reply{State: driver.Granted, Token: 8}, 2, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &script{acquire: answers(c.first, driver.Reply{State: driver.Granted, Token: 9}), renew: answersTo(c.renewed)}
-			stage(t, d, func(t *testing.T, s *Session) {
-				s.lines.join("k", new(Waiter)) // another waiter is before it
-				terms := usual()
-				terms.Policy.AskFirst = true
-				p := pend(t.Context(), t, s, d, terms, false)
-				time.Sleep(time.Second)
-				if n, m := len(d.of("acquire")), len(d.of("renew")); n != c.acquires || m != c.renews || p.now().err != nil || p.now().a.Token != 9 {
-					t.Errorf("%d acquires, %d renewals: %+v", n, m, p.now())
-				}
-				p.w.Close()
-			})
+		d := &script{acquire: answers(c.first, driver.Reply{State: driver.Granted, Token: 9}), renew: answersTo(c.renewed)}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			s.lines.join("k", new(Waiter)) // another waiter is before it
+			terms := usual()
+			terms.Policy.AskFirst = true
+			p := pend(t.Context(), t, s, d, terms, false)
+			time.Sleep(time.Second)
+			if n, m := len(d.of("acquire")), len(d.of("renew")); n != c.acquires || m != c.renews || p.now().err != nil || p.now().a.Token != 9 {
+				t.Errorf("%d acquires, %d renewals: %+v", n, m, p.now())
+			}
+			p.w.Close()
 		})
 	}
 }
@@ -494,21 +488,19 @@ func TestWaiter_AsksByTheTicketOrItself(t *testing.T) {
 		{"second, asks first, without a ticket", func(w *Waiter) { w.t.Policy.AskFirst, w.busy = true, true; w.place = w.s.lines.join("k", w) }, false, true},
 		{"without a ticket", func(w *Waiter) { w.busy = true }, true, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			stage(t, new(script), func(t *testing.T, s *Session) {
-				w := kept(s)
-				c.change(w)
-				_, try, ok := w.Ask(s.Now())
-				if ok != c.ticket || w.flying != ok || ok && try != time.Second || (len(w.woken) > 0) != c.wakes {
-					t.Errorf("it asks by its ticket: %v, for %v, and wakes: %v", ok, try, len(w.woken) > 0)
-				}
-				w.landed = make(chan struct{})
-				done, before := w.settled() || w.stopped, w.end
-				next := w.Answer(s.Now(), queued, nil)
-				if w.flying || w.landed != nil || w.end != before || next.IsZero() != done || w.answered.IsZero() != done {
-					t.Errorf("an answer makes of it %+v, and it asks at %v", w.end, next)
-				}
-			})
+		play(t, c.name, new(script), func(t *testing.T, s *Session) {
+			w := kept(s)
+			c.change(w)
+			_, try, ok := w.Ask(s.Now())
+			if ok != c.ticket || w.flying != ok || ok && try != time.Second || (len(w.woken) > 0) != c.wakes {
+				t.Errorf("it asks by its ticket: %v, for %v, and wakes: %v", ok, try, len(w.woken) > 0)
+			}
+			w.landed = make(chan struct{})
+			done, before := w.settled() || w.stopped, w.end
+			next := w.Answer(s.Now(), queued, nil)
+			if w.flying || w.landed != nil || w.end != before || next.IsZero() != done || w.answered.IsZero() != done {
+				t.Errorf("an answer makes of it %+v, and it asks at %v", w.end, next)
+			}
 		})
 	}
 }
@@ -557,31 +549,29 @@ func TestWaiter_TakesHintsThatAreForIt(t *testing.T) {
 		{name: "a grant", hint: driver.Hint{Kind: driver.HintGranted, ID: "a", Clock: 2 * time.Second, ConfirmWindow: time.Second}, due: none, wakes: true},
 		{name: "a grant without a clock", hint: driver.Hint{Kind: driver.HintGranted, ID: "a", ConfirmWindow: time.Second}, due: 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			stage(t, new(script), func(t *testing.T, s *Session) {
-				w := kept(s)
-				w.answered, w.clock = s.Now(), time.Second
-				s.keeper.Add(&w.task, s.Now().Add(time.Minute))
-				time.Sleep(time.Second)
-				if c.change != nil {
-					c.change(w)
+		play(t, c.name, new(script), func(t *testing.T, s *Session) {
+			w := kept(s)
+			w.answered, w.clock = s.Now(), time.Second
+			s.keeper.Add(&w.task, s.Now().Add(time.Minute))
+			time.Sleep(time.Second)
+			if c.change != nil {
+				c.change(w)
+			}
+			w.hint(c.hint)
+			due, want := s.keeper.epoch.Time(s.keeper.heap.due(&w.task)).Sub(s.Now()), c.due
+			if want == none {
+				want = 59 * time.Second
+			}
+			if due != want || (len(w.woken) > 0) != c.wakes || (w.early != nil) != c.early || w.resynced != c.resync {
+				t.Errorf("due after %v, wakes: %v, waits for the answer: %v, resynced: %v", due, len(w.woken) > 0, w.early != nil, w.resynced)
+			}
+			if w.early != nil {
+				w.keep(&Answer{Reply: queued, sent: s.Now()})
+				if due := s.keeper.epoch.Time(s.keeper.heap.due(&w.task)).Sub(s.Now()); due != 0 || w.early != nil {
+					t.Errorf("once it is answered it is due after %v", due)
 				}
-				w.hint(c.hint)
-				due, want := s.keeper.epoch.Time(s.keeper.heap.due(&w.task)).Sub(s.Now()), c.due
-				if want == none {
-					want = 59 * time.Second
-				}
-				if due != want || (len(w.woken) > 0) != c.wakes || (w.early != nil) != c.early || w.resynced != c.resync {
-					t.Errorf("due after %v, wakes: %v, waits for the answer: %v, resynced: %v", due, len(w.woken) > 0, w.early != nil, w.resynced)
-				}
-				if w.early != nil {
-					w.keep(&Answer{Reply: queued, sent: s.Now()})
-					if due := s.keeper.epoch.Time(s.keeper.heap.due(&w.task)).Sub(s.Now()); due != 0 || w.early != nil {
-						t.Errorf("once it is answered it is due after %v", due)
-					}
-				}
-				s.keeper.Remove(&w.task)
-			})
+			}
+			s.keeper.Remove(&w.task)
 		})
 	}
 }
