@@ -146,7 +146,10 @@ func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 // The machine of the service is suspended for 20 s after the store has answered. Other clocks
 // continue, so the remaining time in the answer must not include the 20 s.
 func TestRemaining_P2_IsToldWithoutASuspension(t *testing.T) {
-	store := answeredBy(memdriver.New(), func(context.Context, string, string, driver.Reply) error { clock.Advance(20 * time.Second); return nil })
+	store := answeredBy(memdriver.New(), func(context.Context, string, string, driver.Reply) error {
+		clock.Advance(20 * time.Second)
+		return nil
+	})
 	base := listen(t, store)
 	type told struct {
 		Remaining int64  `json:"remainingMs"`

@@ -146,7 +146,8 @@ func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 		for _, b := range *all {
 			counts[b]++
 		}
-		if want := map[sentBatch]int{{1000, time.Hour}: 1, {250, time.Hour}: 1, {1000, 10 * ms}: 1, {250, 10 * ms}: 1}; !maps.Equal(counts, want) {
+		want := map[sentBatch]int{{1000, time.Hour}: 1, {250, time.Hour}: 1, {1000, 10 * ms}: 1, {250, 10 * ms}: 1}
+		if !maps.Equal(counts, want) {
 			t.Errorf("batches %v", counts)
 		}
 	})

@@ -108,7 +108,8 @@ func TestWait_EndsByWhatTheStoreSaysOfTheTicket(t *testing.T) {
 		{
 			// The ticket may be gone because it was handed the lock.
 			name: "gone, then refused for an outage", change: func(t *Terms) { t.MaxOutage = 600 * ms }, renewed: []any{driver.Reply{}},
-			acquired: []any{driver.ErrUnavailable}, over: 1100 * ms, asked: 7, state: driver.Queued, want: []error{ErrUnknown}, not: []error{driver.ErrUnavailable},
+			acquired: []any{driver.ErrUnavailable}, over: 1100 * ms, asked: 7, state: driver.Queued,
+			want: []error{ErrUnknown}, not: []error{driver.ErrUnavailable},
 		},
 		{
 			name: "granted to one that asks first", change: func(t *Terms) { t.Policy.AskFirst = true },

@@ -342,12 +342,12 @@ func TestLocal_EndsOfATurn(t *testing.T) {
 			giveBack(t, reader)
 			return l.Token()
 		}, acquires: 3}, // one of them lowers it
-		"maximum": {opts: []leasehold.Option{leasehold.WithMaxHold(time.Minute)}, end: func(t *testing.T, _ *memdriver.Driver, all *calls, l *leasehold.Lease, _ func()) int64 {
+		"maximum": {end: func(t *testing.T, _ *memdriver.Driver, all *calls, l *leasehold.Lease, _ func()) int64 {
 			<-l.Context().Done()
 			all.none()
 			giveBack(t, l)
 			return l.Token()
-		}, acquires: 1},
+		}, opts: []leasehold.Option{leasehold.WithMaxHold(time.Minute)}, acquires: 1},
 		"parent context": {end: func(t *testing.T, _ *memdriver.Driver, all *calls, l *leasehold.Lease, cancel func()) int64 {
 			cancel()
 			all.none()
@@ -446,7 +446,8 @@ func TestLocal_ObserversSeeEveryGrant(t *testing.T) {
 		all := queueUp(t, c, 3)
 		for i := range 3 {
 			l := all.served(i)
-			if last := d.acq[i]; len(d.acq) != i+1 || last.Token != l.Token() || last.Waited != time.Duration(i)*time.Second || last.Queued != (i > 0) {
+			waited := time.Duration(i) * time.Second
+			if last := d.acq[i]; len(d.acq) != i+1 || last.Token != l.Token() || last.Waited != waited || last.Queued != (i > 0) {
 				t.Errorf("%d: observed %+v", i, d.acq)
 			}
 			d.take()

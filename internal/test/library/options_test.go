@@ -159,7 +159,8 @@ func TestPolicy_IsRefusedWhereItHasNoMeaning(t *testing.T) {
 					before := d.count(acquire)
 					l, err := try(t.Context())
 					// As the default of a client it applies to the locks for which it has a meaning.
-					if readers := p == leasehold.WritersFirst || p == leasehold.ReadersFirst; readers && opts[0] == nil && (kind == "mutex" || kind == "semaphore") {
+					readers := p == leasehold.WritersFirst || p == leasehold.ReadersFirst
+					if readers && opts[0] == nil && (kind == "mutex" || kind == "semaphore") {
 						wantErr(t, err, leasehold.ErrInvalid)
 						if d.count(acquire) != before || err != nil && !strings.Contains(err.Error(), p.String()) {
 							t.Errorf("%s with %v: %v after %d requests", kind, p, err, d.count(acquire)-before)
@@ -416,7 +417,8 @@ func TestErrors_HR_F10_SayEverythingOnceInOneLine(t *testing.T) {
 			for key, ask := range map[string]func(*leasehold.Mutex, context.Context) (*leasehold.Lease, error){"Lock": (*leasehold.Mutex).Lock, "TryLock": (*leasehold.Mutex).TryLock} {
 				for name, ctx := range map[string]context.Context{
 					"a time-out": short(), "a time-out with a cause": within(3*time.Second/2, errors.New("too late")),
-					"an end": ended(nil), "a cause": ended(errors.New("shutting down")), "a wrapped end": ended(fmt.Errorf("the server: %w", context.Canceled)),
+					"an end": ended(nil), "a cause": ended(errors.New("shutting down")),
+					"a wrapped end": ended(fmt.Errorf("the server: %w", context.Canceled)),
 				} {
 					_, err := ask(c.Mutex("held"), ctx)
 					once(fmt.Sprintf("%s of a store that %s, under %s", key, what, name), err)
