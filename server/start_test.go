@@ -69,33 +69,36 @@ func TestReady_HR_G5_AStoreThatDeliversNothingIsGivenUp(t *testing.T) {
 
 // The address comes from another replica, which was started earlier.
 func TestEvents_HR_G5_AServiceThatHasJustStartedKeepsAnAddress(t *testing.T) {
-	shared := memdriver.New()
-	store := &latent{Driver: shared.Join()}
-	_, base := serve(t, store, server.WithStoreTimeout(time.Minute))
-	granted := make(chan string, 1)
-	sub, err := shared.Watch(func(h driver.Hint) {
-		if h.Kind == driver.HintGranted {
-			granted <- h.ID
+	synctest.Test(t, func(t *testing.T) {
+		shared := memdriver.New()
+		store := &latent{Driver: shared.Join()}
+		_, base := serve(t, store, server.WithStoreTimeout(time.Minute))
+		granted := make(chan string, 1)
+		sub, err := shared.Watch(func(h driver.Hint) {
+			if h.Kind == driver.HintGranted {
+				granted <- h.ID
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
+		queued := make(chan int, 1)
+		go func() {
+			status, _ := ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":"a","ticketMs":30000,"notify":%q}`, sub.Address()))
+			queued <- status
+		}()
+		synctest.Wait() // the service has got the address
+		store.up.Store(true)
+		if status := soon(t, "the ticket", queued); status != 202 {
+			t.Fatal(status)
+		}
+		ask(t, "DELETE", base+"/v1/locks/k/leases/holder", "")
+		if id := soon(t, "the hand-over", granted); id != "a" {
+			t.Errorf("granted to %s", id)
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
-	queued := make(chan int, 1)
-	go func() {
-		status, _ := ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":"a","ticketMs":30000,"notify":%q}`, sub.Address()))
-		queued <- status
-	}()
-	store.up.Store(true)
-	if status := soon(t, "the ticket", queued); status != 202 {
-		t.Fatal(status)
-	}
-	ask(t, "DELETE", base+"/v1/locks/k/leases/holder", "")
-	if id := soon(t, "the hand-over", granted); id != "a" {
-		t.Errorf("granted to %s", id)
-	}
 }
 
 func TestEvents_HR_E4_NothingIsReadyBeforeThereIsAnAddress(t *testing.T) {
