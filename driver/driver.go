@@ -95,6 +95,9 @@ func PlacesOf(numbers []int) Places {
 
 // Numbers returns the numbers, and skips other text.
 func (p Places) Numbers() []int {
+	if p == "" {
+		return nil // at once, since most answers have none
+	}
 	var numbers []int
 	for word := range strings.SplitSeq(string(p), ",") {
 		if n, err := strconv.Atoi(word); err == nil && n >= 0 {

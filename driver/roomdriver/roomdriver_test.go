@@ -354,6 +354,30 @@ func TestBreak_ALongReasonFitsIntoAMessage(t *testing.T) {
 	})
 }
 
+func TestHandOver_OfManyPlacesFitsIntoAMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := newRows()
+		longest := 0
+		d, other := open(t, rows), open(t, measuring{rows, &longest})
+		var got driver.Places
+		sub := watch(t, d, func(h driver.Hint) { got = h.Places })
+		all := func(id string) driver.Request {
+			req := shared(id)
+			req.Weight, req.Limit = driver.MaxNumbered, driver.MaxNumbered
+			return req
+		}
+		acquire(t, other, all("a"), driver.Granted)
+		next := all("b")
+		next.TicketTTL, next.HintAddress = next.TTL, sub.Address()
+		acquire(t, d, next, driver.Queued)
+		release(t, other, driver.Ref{Key: "k", ID: "a"}, driver.Released)
+		synctest.Wait()
+		if len(got.Numbers()) != driver.MaxNumbered || longest > 5000 {
+			t.Errorf("%d places in a message of %d bytes", len(got.Numbers()), longest)
+		}
+	})
+}
+
 func TestBreak_WhoeverBreaksHearsItOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, newRows())

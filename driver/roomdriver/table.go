@@ -187,7 +187,7 @@ type Change struct {
 }
 
 // Message is a hint on its way to another driver, or to all, if its Address is
-// [Everybody]. It is text of at most 2 KB.
+// [Everybody]. It is text of at most 5 KB, and seldom above 1 KB.
 type Message struct {
 	Address, Body string
 }

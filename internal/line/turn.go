@@ -364,6 +364,16 @@ func (t *Turn) giveBack() {
 	t.all.session.GiveBack(context.Background(), t.terms, &a)
 }
 
+// Waiting reports whether a call waits in the line of the turn. A nil turn has none.
+func (t *Turn) Waiting() bool {
+	if t == nil {
+		return false
+	}
+	t.all.mu.Lock()
+	defer t.all.mu.Unlock()
+	return t.line.wait.Len() > 0
+}
+
 // Left ends a turn that is over, when its lease has been released: the line asks the store
 // again.
 func (t *Turn) Left() {

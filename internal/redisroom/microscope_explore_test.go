@@ -449,8 +449,8 @@ func (l *lens) damageBy(from *situation, s step, keys microscope.Keys) error {
 			return fmt.Errorf("granted for token %d, while the holder key keeps others out for %d ms", got.Token, left)
 		}
 	}
-	if k := keptIn(after); len(k.scalars) == 14 && k.scalar(6) == 0 && k.scalar(7)+k.scalar(8) != 0 {
-		return fmt.Errorf("nobody is inside, and places are taken:\n%s", show(after))
+	if k := keptIn(after); len(k.scalars) == 15 && (k.scalar(6) < k.scalar(7) || k.scalar(6) == k.scalar(7) && (k.scalar(8) != 0 || k.scalars[14] != "0")) {
+		return fmt.Errorf("places are taken without a sharer:\n%s", show(after))
 	}
 	for name, v := range after {
 		if v.At > from.now/1000+(4*time.Hour).Milliseconds() {

@@ -72,7 +72,7 @@ type rareState struct {
 	taken    clock.Instant // until when an unanswered renewal may keep the lease in the store
 	places   driver.Places
 	wanted   chan struct{} // closed once a waiter is queued; nil if no caller has asked
-	told     bool          // wanted is closed
+	eager    bool          // wanted is not closed yet, but will be
 }
 
 // needRareState returns h.rareState, allocating it if necessary. The caller holds mu.
@@ -179,25 +179,38 @@ func (h *Hold) Places() driver.Places {
 const wantedEvery = time.Second
 
 // Wanted returns a channel that is closed once a renewal shows a waiter. From the first call on
-// the lease is renewed once a second, until there is one.
+// the lease is renewed once a second, until there is one. A lease without renewal has a channel
+// that is never closed.
 func (h *Hold) Wanted() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.needRareState()
 	if a.wanted == nil {
-		a.wanted = make(chan struct{})
+		a.wanted, a.eager = make(chan struct{}), !h.terms().NoRenewal
+		h.s.keeper.Press(&h.task, a.eager)
 		h.s.keeper.Hurry(&h.task, h.s.Now())
 	}
 	return a.wanted
 }
 
+// Eager reports whether a caller of Wanted has not learned of a waiter yet.
+func (h *Hold) Eager() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.eager()
+}
+
+// eager is Eager. The caller holds mu.
+func (h *Hold) eager() bool { return h.rareState != nil && h.rareState.eager }
+
 // Want closes the channel of Wanted.
 func (h *Hold) Want() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if a := h.rareState; a != nil && a.wanted != nil && !a.told {
-		a.told = true
-		close(a.wanted)
+	if h.eager() {
+		h.rareState.eager = false
+		h.s.keeper.Press(&h.task, false)
+		close(h.rareState.wanted)
 	}
 }
 

@@ -35,6 +35,16 @@ type task struct {
 	flying bool
 	added  bool // again was set by Add, so an answer does not drop the task
 	gone   bool
+	often  bool // see Press
+}
+
+// slack returns how much before its due time t may join a batch.
+func (t *task) slack() clock.Instant {
+	slack := t.of.Slack()
+	if t.often {
+		slack = min(slack, wantedEvery/10)
+	}
+	return clock.Instant(slack)
 }
 
 // keeper renews leases and tickets, using one heap, one timer, and batched renewals of
@@ -82,6 +92,13 @@ func (k *keeper) Hurry(t *task, due time.Time) {
 	if at := k.epoch.Instant(due); t.flying || at < k.heap.due(t) {
 		k.schedule(t, at)
 	}
+}
+
+// Press sets whether t is renewed every wantedEvery, and so joins batches less early.
+func (k *keeper) Press(t *task, often bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t.often = often
 }
 
 // Remove drops t. The answer of a renewal under way may still reach Answer, but does not
@@ -156,7 +173,7 @@ func (k *keeper) collect(now clock.Instant) []*task {
 	var due []*task
 	for {
 		t, at := k.heap.first()
-		if t == nil || at > now && (len(due) == 0 || at > now+clock.Instant(t.of.Slack())) {
+		if t == nil || at > now && (len(due) == 0 || at > now+t.slack()) {
 			break
 		}
 		k.heap.remove(t)

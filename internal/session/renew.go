@@ -91,16 +91,21 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 		h.markUnconfirmed(a)
 	}
 	a.failed = err
-	a.attempts++
+	left := time.Duration(h.deadline - h.s.instant(h.s.Now()))
+	if !h.eager() || left <= h.terms().Life(h.ttl)-h.terms().pause(h.ttl) { // otherwise it was not due
+		a.attempts++
+	}
 	if timing.Final(err) && !refused || h.terms().MaxAttempts > 0 && a.attempts >= h.terms().MaxAttempts {
 		h.end(fmt.Errorf("%w: %d renewals failed: %w", ErrLost, a.attempts, err))
 		return time.Time{}
 	}
 	defer h.mu.Unlock()
 	a.extends, a.flying = append(a.flying, a.extends...), nil
-	now := h.s.Now()
-	left := time.Duration(h.deadline - h.s.instant(now))
-	return now.Add(timing.RenewIn(h.ttl, left, a.attempts, timing.Definite(err), h.terms().MaxAttempts > 0))
+	pause := timing.RenewIn(h.ttl, left, max(a.attempts, 1), timing.Definite(err), h.terms().MaxAttempts > 0)
+	if h.eager() && (a.attempts == 0 || h.terms().MaxAttempts == 0) {
+		pause = min(pause, wantedEvery)
+	}
+	return h.s.Now().Add(pause)
 }
 
 // markUnconfirmed records that an unanswered renewal may have taken effect. The caller holds mu.
@@ -167,7 +172,7 @@ func (h *Hold) renewed(sent time.Time) time.Time {
 		return time.Time{}
 	}
 	pause := h.terms().pause(h.ttl)
-	if a := h.rareState; a != nil && a.wanted != nil && !a.told {
+	if h.eager() {
 		pause = min(pause, wantedEvery)
 	}
 	return sent.Add(pause)

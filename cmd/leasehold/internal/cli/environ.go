@@ -28,6 +28,8 @@ type heldLock struct {
 	Token int64  `json:"token"`
 	Owner string `json:"owner"`
 	Mode  string `json:"mode"`
+	// Places are the numbers of the places of a semaphore.
+	Places []int `json:"places,omitempty"`
 }
 
 // Modes of a lock under which a command runs.
@@ -57,7 +59,7 @@ func outerLocks() []heldLock {
 	token, err := strconv.ParseInt(os.Getenv(envToken), 10, 64)
 	inner := heldLock{
 		Store: storeAround(), Key: os.Getenv(envKey), Lease: os.Getenv(envLease),
-		Token: token, Owner: os.Getenv(envOwner), Mode: os.Getenv(envMode),
+		Token: token, Owner: os.Getenv(envOwner), Mode: os.Getenv(envMode), Places: driver.Places(os.Getenv(envPlaces)).Numbers(),
 	}
 	if err != nil || inner.Key == "" || inner.Owner == "" {
 		return nil
@@ -109,7 +111,7 @@ func environ(spec *lockSpec, lease *leaseSet) []string {
 		envMode+"="+inner.Mode,
 		envDeadline+"="+lease.deadline().Format(time.RFC3339Nano),
 	)
-	if places := lease.main.Places(); len(places) > 0 {
+	if places := inner.Places; len(places) > 0 {
 		env = append(env, envPlace+"="+strconv.Itoa(places[0]), envPlaces+"="+string(driver.PlacesOf(places)))
 	}
 	var outer []heldLock
@@ -136,7 +138,7 @@ func (spec *lockSpec) identity() string {
 // describe describes a lease for the command and for nested runs. A re-entry has the token
 // of the outer lease.
 func (spec *lockSpec) describe(l *leasehold.Lease) heldLock {
-	h := heldLock{Store: spec.identity(), Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: spec.owner, Mode: spec.flags.mode()}
+	h := heldLock{Store: spec.identity(), Key: l.Key(), Lease: l.ID(), Token: l.Token(), Owner: spec.owner, Mode: spec.flags.mode(), Places: l.Places()}
 	if outer, nested := spec.outer[h.Key]; nested {
 		h.Owner, h.Mode = outer.Owner, outer.Mode
 		if outer.Mode != modeShared {

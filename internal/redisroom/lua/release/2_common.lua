@@ -22,6 +22,7 @@ repeat
   local limit = lim == '0' and math.huge or tonumber(lim)
   n, used, shares, hexp, rexp = n - 1, tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
   if mode == 's' then used, shares = used - weight, shares - 1 end
+  if n == 0 then used, taken = 0, '0' end -- as discount of room/2_record.lua
 
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]

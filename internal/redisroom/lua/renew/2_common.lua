@@ -14,7 +14,7 @@ for _, i in ipairs(rest) do
   local id, exp = string.sub(ARGV[a], 1, -2), ms + ARGV[a + 1]
   local record = redis.pcall('GET', H) == '*' and redis.pcall('HMGET', R, '#', id)
   local scalars, head, n, hexp, rexp, taken =
-    match(record and record[1] or '', '^(%d+ %d+ %d+ %d+ (%S+) %d+ (%d+) %d+ .*) (%d+) (%d+) (%d+)$')
+    match(record and record[1] or '', '^(%d+ %d+ %d+ %d+ (%S+) %d+ (%d+) %d+ %d+ %d+ %S+ %d+) (%d+) (%d+) (%d+)$')
   local party, mode, places, token =
     match(scalars and record[2] or '', '^[uc]( (%a) %d %d+ %d+ %d+ 0 %d+ (%S+) (%d+) .*)$')
   local soonest = party and redis.pcall('ZRANGE', Z, 0, 0, 'WITHSCORES')[2]

@@ -129,6 +129,7 @@ local function discount(p)
     used = used - p.weight
     taken_places = vacate(taken_places, p.places)
   end
+  if n == 0 then used, taken_places = 0, '0' end -- with the places of parties that were lost
 end
 
 local function drop(p)

@@ -11,17 +11,18 @@ local function number(taken, limit, weight)
   if limit == 0 or limit > 1024 then return taken, '-' end
   local places, at = {}, 0
   for i = 1, tonumber(weight) do
-    at = string.find(taken, '0', at + 1) or #taken + 1
-    taken = string.sub(taken, 1, at - 1) .. '1' .. string.sub(taken, at + 1)
+    at = string.find(taken, '0', at + 1) or math.max(at, #taken) + 1
     places[i] = string.format('%d', at - 1)
   end
-  return taken, table.concat(places, ',')
+  return string.rep('1', at) .. string.sub(taken, at + 1), table.concat(places, ',')
 end
 
 local function vacate(taken, places)
+  local parts, from = {}, 1
   for n in string.gmatch(places, '%d+') do
     local at = tonumber(n)
-    taken = string.sub(taken, 1, at) .. '0' .. string.sub(taken, at + 2)
+    parts[#parts + 1], from = string.sub(taken, from, at), at + 2
   end
-  return string.match(taken, '^(.*1)') or '0'
+  parts[#parts + 1] = string.sub(taken, from)
+  return string.match(table.concat(parts, '0'), '^(.*1)') or '0'
 end
