@@ -92,7 +92,8 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	}
 	a.failed = err
 	left := time.Duration(h.deadline - h.s.instant(h.s.Now()))
-	if !h.eager() || left <= h.terms().Life(h.ttl)-h.terms().pause(h.ttl) { // otherwise it was not due
+	early := h.eager() && left > h.terms().Life(h.ttl)-h.terms().pause(h.ttl) // only for Wanted
+	if !early {
 		a.attempts++
 	}
 	if timing.Final(err) && !refused || h.terms().MaxAttempts > 0 && a.attempts >= h.terms().MaxAttempts {
@@ -102,7 +103,7 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 	defer h.mu.Unlock()
 	a.extends, a.flying = append(a.flying, a.extends...), nil
 	pause := timing.RenewIn(h.ttl, left, max(a.attempts, 1), timing.Definite(err), h.terms().MaxAttempts > 0)
-	if h.eager() && (a.attempts == 0 || h.terms().MaxAttempts == 0) {
+	if early {
 		pause = min(pause, wantedEvery)
 	}
 	return h.s.Now().Add(pause)
