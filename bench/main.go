@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
-	"runtime/pprof"
 	"slices"
 	"syscall"
 	"time"
@@ -40,7 +39,6 @@ func experiments() []experiment {
 		{"drain", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, b.waiters, b.drains) }},
 		{"drain-4", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, 4, 2*b.drains) }},
 		{"renewal", renewal},
-		{"renewal-many", renewalMany},
 		{"renewal-most", renewalMost},
 		{"crash", crash},
 		{"stall", stall},
@@ -48,8 +46,6 @@ func experiments() []experiment {
 		{"waiters", waiters},
 		{"directory", directory},
 		{"quorum", quorum},
-		{"quorum-5", quorumFive},
-		{"quorum-5-far", quorumFiveFar},
 		{"service", service},
 		{"postgres", postgresFree},
 		{"postgres-queue", postgresQueue},
@@ -66,11 +62,10 @@ type effort struct {
 	crowd   time.Duration // length of a round with such waiters
 	drains  int
 	leases  int
-	many    int           // leases of contenders that renew in batches
-	most    int           // the same, for the greatest number in one process
+	most    int           // the greatest number of leases in one process
 	watch   time.Duration // how long renewals are watched
 	ttl     time.Duration // of leases that are renewed
-	manyTTL time.Duration // of the many leases; they are watched for a third of it
+	mostTTL time.Duration // of the greatest number of leases; they are watched for a third of it
 	crashes int
 	queues  []int // lengths to compare
 	samples int   // calls per length
@@ -85,12 +80,12 @@ type effort struct {
 var (
 	full = effort{
 		rounds: 9, slice: 100 * time.Millisecond, waiters: 100, crowds: 3, crowd: 1600 * time.Millisecond, drains: 5,
-		leases: 10_000, many: 100_000, most: 1_000_000, manyTTL: 30 * time.Second, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100, keys: 1_000_000,
+		leases: 10_000, most: 1_000_000, mostTTL: 30 * time.Second, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100, keys: 1_000_000,
 		warmUp: 300 * time.Millisecond, settle: 100 * time.Millisecond, patience: 3 * time.Second, crashTTL: 700 * time.Millisecond,
 	}
 	quick = effort{
 		rounds: 2, slice: 40 * time.Millisecond, waiters: 100, crowds: 1, crowd: 400 * time.Millisecond, drains: 1,
-		leases: 1_000, many: 5_000, most: 20_000, manyTTL: 3 * time.Second, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5, queues: []int{10, 100, 1_000}, samples: 20, keys: 10_000,
+		leases: 1_000, most: 20_000, mostTTL: 3 * time.Second, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5, queues: []int{10, 100, 1_000}, samples: 20, keys: 10_000,
 		warmUp: 200 * time.Millisecond, settle: 60 * time.Millisecond, patience: 2 * time.Second, crashTTL: 400 * time.Millisecond,
 	}
 )
@@ -180,9 +175,9 @@ func excuse(c contender, err error) error {
 
 // choice has the values of the flags.
 type choice struct {
-	only, who     string
-	quick         bool
-	json, profile string
+	only, who string
+	quick     bool
+	json      string
 }
 
 func main() {
@@ -194,7 +189,6 @@ func main() {
 	flag.StringVar(&c.who, "who", "", "compare only contenders with names that match this regular expression")
 	flag.BoolVar(&c.quick, "quick", false, "measure briefly")
 	flag.StringVar(&c.json, "json", "", "write the figures to this file, as JSON")
-	flag.StringVar(&c.profile, "cpuprofile", "", "write a CPU profile of the clients to this file")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -224,12 +218,6 @@ func run(ctx context.Context, c choice) error {
 		return err
 	}
 	defer b.close()
-	stop, err := startProfile(c.profile)
-	if err != nil {
-		return err
-	}
-	defer stop()
-
 	if c.quick {
 		b.effort = quick
 	}
@@ -268,21 +256,4 @@ func (b *bench) measure(ctx context.Context, e experiment) (*table, error) {
 	}
 	t.Name = e.name
 	return t, nil
-}
-
-func startProfile(path string) (stop func(), err error) {
-	if path == "" {
-		return func() {}, nil
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		return nil, err
-	}
-	return func() {
-		pprof.StopCPUProfile()
-		_ = f.Close()
-	}, nil
 }

@@ -29,7 +29,7 @@ func quorum(ctx context.Context, b *bench) (*table, error) {
 		return nil, err
 	}
 	defer closeServers(nodes)
-	all := b.pick([]contender{quorumRaw(addrs), quorumLeaseholdGoRedis(addrs), quorumLeaseholdRueidis(addrs), quorumRedsync(addrs)})
+	all := b.pick([]contender{quorumRaw(addrs), quorumLeasehold("Leasehold, go-redis", addrs, openGoRedis), quorumLeasehold("Leasehold, rueidis", addrs, openRueidis), quorumRedsync(addrs)})
 	procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
 	if err != nil {
 		return nil, err
@@ -103,15 +103,7 @@ func (b *bench) holedPairs(ctx context.Context, p process, key string) (took []t
 	return took, err
 }
 
-func quorumLeaseholdGoRedis(addrs []string, opts ...quorumdriver.Option) contender {
-	return quorumLeasehold("Leasehold, go-redis", addrs, openGoRedis, opts)
-}
-
-func quorumLeaseholdRueidis(addrs []string, opts ...quorumdriver.Option) contender {
-	return quorumLeasehold("Leasehold, rueidis", addrs, openRueidis, opts)
-}
-
-func quorumLeasehold(name string, addrs []string, open func(addr string) (driver.Driver, error), opts []quorumdriver.Option) contender {
+func quorumLeasehold(name string, addrs []string, open func(addr string) (driver.Driver, error)) contender {
 	return leaseholdOn(name, "quorum", func(string) (driver.Driver, error) {
 		var nodes []driver.Driver
 		for _, addr := range addrs {
@@ -121,7 +113,7 @@ func quorumLeasehold(name string, addrs []string, open func(addr string) (driver
 			}
 			nodes = append(nodes, d)
 		}
-		return quorumdriver.New(nodes, opts...)
+		return quorumdriver.New(nodes)
 	})
 }
 

@@ -14,21 +14,11 @@ func renewal(ctx context.Context, b *bench) (*table, error) {
 	return renewals(ctx, b, upkeepPlan{count: b.leases, ttl: b.ttl, watch: b.watch}, b.freeContenders())
 }
 
-// renewalMany is the same with more leases than contenders can keep alive that renew them
-// singly: those contenders do not take part. The TTL is the library's own.
-func renewalMany(ctx context.Context, b *bench) (*table, error) {
-	return renewals(ctx, b, upkeepPlan{count: b.many, ttl: b.manyTTL, watch: b.manyTTL / 3}, b.batching())
-}
-
-// renewalMost is the same with a million leases. After the measurement the server stops for
-// a while.
+// renewalMost is the same with a million leases, for contenders that renew many of them by one
+// command. After the measurement the server stops for a while.
 func renewalMost(ctx context.Context, b *bench) (*table, error) {
-	return renewals(ctx, b, upkeepPlan{count: b.most, ttl: b.manyTTL, watch: b.manyTTL / 3, away: b.manyTTL / 6}, b.batching())
-}
-
-// batching returns the contenders that renew many leases by one command.
-func (b *bench) batching() []contender {
-	return b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()})
+	plan := upkeepPlan{count: b.most, ttl: b.mostTTL, watch: b.mostTTL / 3, away: b.mostTTL / 6}
+	return renewals(ctx, b, plan, b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()}))
 }
 
 // upkeepPlan is a number of leases, and how long they are watched.

@@ -12,7 +12,7 @@ import (
 // tiny is just enough for every line to run.
 var tiny = effort{
 	rounds: 1, slice: 5 * time.Millisecond, waiters: 8, crowds: 1, crowd: 50 * time.Millisecond,
-	drains: 1, leases: 20, many: 50, most: 60, manyTTL: 300 * time.Millisecond, watch: 100 * time.Millisecond, ttl: 300 * time.Millisecond, crashes: 1, queues: []int{2, 4}, samples: 2, keys: 100,
+	drains: 1, leases: 20, most: 60, mostTTL: 300 * time.Millisecond, watch: 100 * time.Millisecond, ttl: 300 * time.Millisecond, crashes: 1, queues: []int{2, 4}, samples: 2, keys: 100,
 	warmUp: 20 * time.Millisecond, settle: 20 * time.Millisecond, patience: 15 * time.Second, crashTTL: 50 * time.Millisecond,
 }
 
