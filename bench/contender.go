@@ -21,49 +21,10 @@ type contender struct {
 	open    func(addr string, s settings) (process, error)
 }
 
-// open opens one process of c on the server that it needs.
-func (b *bench) open(c contender, s settings) (process, error) {
-	addr := b.srv.addr
-	if c.client == etcdClient {
-		e, err := b.etcdServer()
-		if err != nil {
-			return nil, err
-		}
-		addr = e.addr
-	}
-	if c.client == postgresClient {
-		p, err := b.postgresServer(context.Background())
-		if err != nil {
-			return nil, err
-		}
-		addr = p.url
-	}
-	return c.open(addr, s)
-}
-
-// load returns the work that the server of c has done so far.
-func (b *bench) load(ctx context.Context, c contender) (load, error) {
-	if c.client == etcdClient {
-		return b.etcd.load(ctx)
-	}
-	return b.srv.load(ctx)
-}
-
-// bare returns the values of the bare client that c uses.
-func bare(all []contender, values [][]float64, c contender) []float64 {
-	for i, o := range all {
-		if o.kind == limit && o.client == c.client {
-			return values[i]
-		}
-	}
-	return nil
-}
-
 const (
-	goRedisClient = "go-redis"
-	rueidisClient = "rueidis"
-	etcdClient    = "etcd"
-
+	goRedisClient  = "go-redis"
+	rueidisClient  = "rueidis"
+	etcdClient     = "etcd"
 	postgresClient = "postgres"
 )
 
@@ -89,14 +50,20 @@ type settings struct {
 	renew bool
 }
 
+// halfMinute is the TTL of locks that are not renewed in an experiment.
+var halfMinute = settings{ttl: 30 * time.Second}
+
 // process represents one process of a program: it has its own connections
 // and shares only the server with other processes.
 type process interface {
 	// Lock waits for the key.
 	Lock(ctx context.Context, key string) (held, error)
-	// Crash leaves a lock without a release, as a holder that died does.
-	Crash(ctx context.Context, key string, ttl time.Duration) error
 	Close() error
+}
+
+// crasher is a process that can leave a lock without a release, as a holder that died does.
+type crasher interface {
+	Crash(ctx context.Context, key string, ttl time.Duration) error
 }
 
 // held is an acquired lock.
@@ -106,6 +73,29 @@ type held interface{ Release() error }
 type releaser func() error
 
 func (r releaser) Release() error { return r() }
+
+// lockFunc waits for the key.
+type lockFunc func(ctx context.Context, key string) (held, error)
+
+// functions is a process that is made of functions.
+type functions struct {
+	lock  lockFunc
+	crash func(ctx context.Context, key string, ttl time.Duration) error
+	close func() error // may be nil
+}
+
+func (f *functions) Lock(ctx context.Context, key string) (held, error) { return f.lock(ctx, key) }
+
+func (f *functions) Crash(ctx context.Context, key string, ttl time.Duration) error {
+	return f.crash(ctx, key, ttl)
+}
+
+func (f *functions) Close() error {
+	if f.close == nil {
+		return nil
+	}
+	return f.close()
+}
 
 // freeContenders take part if there are no waiters.
 func freeContenders() []contender {
@@ -136,24 +126,4 @@ func polling(c contender) contender {
 		return open(addr, s)
 	}
 	return c
-}
-
-// openAll opens one process of every contender.
-func (b *bench) openAll(all []contender, s settings) ([]process, error) {
-	procs := make([]process, 0, len(all))
-	for _, c := range all {
-		p, err := b.open(c, s)
-		if err != nil {
-			closeAll(procs)
-			return nil, err
-		}
-		procs = append(procs, p)
-	}
-	return procs, nil
-}
-
-func closeAll(procs []process) {
-	for _, p := range procs {
-		_ = p.Close()
-	}
 }

@@ -4,31 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
 
-// errUnfit is the error of a contender that cannot take part.
-var errUnfit = errors.New("does not recover")
-
-// crash measures the time from the end of a dead holder's lock until a waiter has it.
+// crash measures the time from the end of a dead holder's lock until a waiter has it. The bare
+// queue does not recover, and a session of etcd lives for at least some seconds.
 func crash(ctx context.Context, b *bench) (*table, error) {
+	all := slices.DeleteFunc(b.waitingContenders(), func(c contender) bool { return c.kind == limit || c.client == etcdClient })
 	t := newTable("Crash of the holder: time beyond the TTL until the next one has the lock",
 		column{Name: "median ms", Digits: 1, AtMost: 5}, column{Name: "worst ms", Digits: 1, AtMost: 20})
-	for i, c := range b.waitingContenders() {
-		late, err := crashOnce(ctx, b, c, fmt.Sprintf("crash:%d", i))
-		if errors.Is(err, errUnfit) {
-			continue
-		}
+	return b.compare(t, all, 1, func(_ int, c contender, key string) ([]float64, error) {
+		late, err := crashOnce(ctx, b, c, key)
 		if err != nil {
-			if err := excuse(c, err); err != nil {
-				return nil, err
-			}
-			late = nil
+			return nil, err
 		}
-		t.add(c, []float64{median(late)}, []float64{quantile(late, 1)})
-	}
-	return t, nil
+		return []float64{median(late), quantile(late, 1)}, nil
+	})
 }
 
 // crashOnce kills the holders of many keys, one after the other. The ends of
@@ -49,7 +42,7 @@ func crashOnce(ctx context.Context, b *bench, c contender, key string) ([]float6
 	)
 	for i := range b.crashes {
 		key := fmt.Sprintf("%s:%d", key, i)
-		if err := g.procs[0].Crash(ctx, key, b.crashTTL); err != nil {
+		if err := g.procs[0].(crasher).Crash(ctx, key, b.crashTTL); err != nil {
 			return nil, err
 		}
 		end := time.Now().Add(b.crashTTL)

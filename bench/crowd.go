@@ -45,19 +45,18 @@ type crowd struct {
 func (b *bench) gather(ctx context.Context, c contender, key string, waiters int) (*crowd, error) {
 	ctx, cancel := b.limited(ctx, 0)
 	defer cancel()
-	g := &crowd{who: c, key: key, start: time.Now()}
-	for i := range processes {
-		p, err := b.open(c, settings{ttl: 30 * time.Second, waiters: (waiters + processes - 1) / processes})
-		if err == nil {
-			g.procs = append(g.procs, p)
-			err = lockOnce(ctx, p, fmt.Sprintf("%s:warm:%d", key, i))
-		}
-		if err != nil {
-			closeAll(g.procs)
+	s := settings{ttl: halfMinute.ttl, waiters: (waiters + processes - 1) / processes}
+	procs, err := b.openAll(slices.Repeat([]contender{c}, processes), s)
+	if err != nil {
+		return nil, err
+	}
+	for i, p := range procs {
+		if err := lockOnce(ctx, p, fmt.Sprintf("%s:warm:%d", key, i)); err != nil {
+			closeAll(procs)
 			return nil, err
 		}
 	}
-	return g, nil
+	return &crowd{who: c, key: key, procs: procs, start: time.Now()}, nil
 }
 
 // wait runs one turn of a waiter. It reports whether the waiter got the lock.

@@ -1,29 +1,78 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
 	"sync"
 	"time"
 
 	"go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	recipe "go.etcd.io/etcd/client/v3/experimental/recipes"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 	"go.uber.org/zap"
 )
 
-// etcdMessage is the name under which all messages to etcd are counted.
-const etcdMessage = "message"
+// etcdLock takes a lock for a session, and returns its release.
+type etcdLock func(ctx context.Context, s *concurrency.Session, key string) (unlock func(context.Context) error, err error)
 
-// etcdPeer is etcd's concurrency package. A session has one lease for all its
+// etcdPeer is etcd's concurrency package.
+func etcdPeer() contender {
+	return etcdBy("etcd", func(*etcdProcess, string) etcdLock {
+		return func(ctx context.Context, s *concurrency.Session, key string) (func(context.Context) error, error) {
+			m := concurrency.NewMutex(s, key)
+			return m.Unlock, m.Lock(ctx)
+		}
+	})
+}
+
+// etcdLockService is etcd's own lock service: a server keeps the queue, as ours
+// does, and a client calls it by gRPC. It identifies callers by the leases of their sessions.
+func etcdLockService() contender {
+	return etcdBy("etcd's lock service, by gRPC", func(p *etcdProcess, _ string) etcdLock {
+		client := v3lockpb.NewLockClient(p.client.ActiveConnection())
+		return func(ctx context.Context, s *concurrency.Session, key string) (func(context.Context) error, error) {
+			res, err := client.Lock(ctx, &v3lockpb.LockRequest{Name: []byte(key), Lease: int64(s.Lease())})
+			return func(ctx context.Context) error {
+				_, err := client.Unlock(ctx, &v3lockpb.UnlockRequest{Key: res.GetKey()})
+				return err
+			}, err
+		}
+	})
+}
+
+// etcdLockGateway is the same service by HTTP and JSON, through etcd's gateway.
+func etcdLockGateway() contender {
+	return etcdBy("etcd's lock service, by HTTP", func(p *etcdProcess, addr string) etcdLock {
+		return func(ctx context.Context, s *concurrency.Session, key string) (func(context.Context) error, error) {
+			var answer struct {
+				Key []byte `json:"key"`
+			}
+			err := p.post(ctx, addr+"/v3/lock/lock", map[string]any{"name": []byte(key), "lease": fmt.Sprint(int64(s.Lease()))}, &answer)
+			return func(ctx context.Context) error {
+				return p.post(ctx, addr+"/v3/lock/unlock", map[string]any{"key": answer.Key}, new(struct{}))
+			}, err
+		}
+	})
+}
+
+// etcdBy opens processes with sessions. A session has one lease for all its
 // locks, but can wait for a lock only once: a second waiter in the same
 // process needs another session.
-func etcdPeer() contender {
-	return contender{name: "etcd", client: etcdClient, wire: []string{etcdMessage}, open: func(addr string, s settings) (process, error) {
+func etcdBy(name string, lock func(p *etcdProcess, addr string) etcdLock) contender {
+	return contender{name: name, client: etcdClient, open: func(addr string, s settings) (process, error) {
 		client, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
 		if err != nil {
 			return nil, err
 		}
-		p := &etcdProcess{client: client, ttl: s.ttl, busy: make(map[want]bool)}
+		web := http.DefaultTransport.(*http.Transport).Clone()
+		web.MaxIdleConns, web.MaxIdleConnsPerHost = 0, 2*serviceCrowd
+		p := &etcdProcess{client: client, web: &http.Client{Transport: web}, ttl: s.ttl, busy: make(map[want]bool)}
+		p.lock = lock(p, addr)
 		for i := range max(1, s.waiters) {
 			if _, err := p.session(i); err != nil {
 				_ = p.Close()
@@ -36,6 +85,8 @@ func etcdPeer() contender {
 
 type etcdProcess struct {
 	client *clientv3.Client
+	web    *http.Client
+	lock   etcdLock
 	ttl    time.Duration
 
 	mu       sync.Mutex
@@ -88,20 +139,16 @@ func (p *etcdProcess) Lock(ctx context.Context, key string) (held, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := concurrency.NewMutex(s, key)
-	if err := m.Lock(ctx); err != nil {
+	unlock, err := p.lock(ctx, s, key)
+	if err != nil {
 		p.leave(w)
 		return nil, err
 	}
 	return releaser(func() error {
 		defer p.leave(w)
-		return m.Unlock(context.Background())
+		return unlock(context.Background())
 	}), nil
 }
-
-// Crash implements [process]. A session lives for at least some seconds, so it
-// cannot be compared.
-func (p *etcdProcess) Crash(context.Context, string, time.Duration) error { return errUnfit }
 
 // Read implements [readWriter] with etcd's recipe. Its callers may share a
 // session.
@@ -115,7 +162,33 @@ func (p *etcdProcess) Write(_ context.Context, key string) (held, error) {
 	return releaser(m.Unlock), m.Lock()
 }
 
+func (p *etcdProcess) post(ctx context.Context, url string, question, answer any) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := p.web.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd answers %s: %s", res.Status, text)
+	}
+	return json.Unmarshal(text, answer)
+}
+
 func (p *etcdProcess) Close() error {
+	p.web.CloseIdleConnections()
 	for _, s := range p.sessions {
 		_ = s.Close()
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,76 +71,53 @@ func freeURL() (url.URL, error) {
 // etcdServer is one node, without fsync.
 type etcdServer struct {
 	addr string
-	cmd  *exec.Cmd
-	stop io.Closer
-	dir  string
+	pid  int
 }
 
-func startEtcd() (*etcdServer, error) {
-	dir, err := os.MkdirTemp("", "leasehold-bench-etcd-")
-	if err != nil {
-		return nil, err
+// etcdServer starts etcd at the first call.
+func (b *bench) etcdServer() *etcdServer {
+	if b.etcd == nil {
+		b.etcd = startEtcd(&b.harness)
 	}
+	return b.etcd
+}
+
+func startEtcd(h *harness) *etcdServer {
 	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self, etcdCommand, dir)
+	h.must(err)
+	cmd := exec.Command(self, etcdCommand, h.TempDir())
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
+	_, err = cmd.StdinPipe() // it ends with this process
+	h.must(err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start etcd: %w", err)
-	}
-	s := &etcdServer{cmd: cmd, stop: stdin, dir: dir}
-	s.addr, err = bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		s.close()
-		return nil, fmt.Errorf("etcd does not start: %w", err)
-	}
-	s.addr = strings.TrimSpace(s.addr)
-	return s, nil
-}
-
-func (s *etcdServer) close() {
-	_ = s.stop.Close()
-	timer := time.AfterFunc(5*time.Second, func() { _ = s.cmd.Process.Kill() })
-	_ = s.cmd.Wait()
-	timer.Stop()
-	_ = os.RemoveAll(s.dir)
+	h.must(err)
+	h.must(cmd.Start())
+	h.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	addr, err := bufio.NewReader(stdout).ReadString('\n')
+	h.must(err)
+	return &etcdServer{addr: strings.TrimSpace(addr), pid: cmd.Process.Pid}
 }
 
 // load counts messages: a request, or a message in a stream to the server.
-func (s *etcdServer) load(ctx context.Context) (load, error) {
-	l := load{calls: make(map[string]float64), usec: make(map[string]float64)}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.addr+"/metrics", nil)
-	if err != nil {
-		return l, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return l, err
-	}
+func (s *etcdServer) load(h *harness) (l load) {
+	res, err := http.Get(s.addr + "/metrics")
+	h.must(err)
 	defer res.Body.Close()
 	lines := bufio.NewScanner(res.Body)
 	for lines.Scan() {
-		var value float64
 		name, text, _ := strings.Cut(lines.Text(), " ")
-		if _, err := fmt.Sscan(text, &value); err != nil {
-			continue
-		}
+		value, err := strconv.ParseFloat(text, 64)
 		switch {
+		case err != nil:
 		case strings.HasPrefix(name, "grpc_server_msg_received_total"):
-			l.calls[etcdMessage] += value
+			l.calls += value
 		case name == "process_cpu_seconds_total":
 			l.cpu = time.Duration(value * float64(time.Second))
 		}
 	}
-	return l, lines.Err()
+	h.must(lines.Err())
+	return l
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"math"
 	"runtime"
 	"time"
 )
@@ -37,51 +35,33 @@ func freeShared(ctx context.Context, b *bench) (*table, error) {
 
 func freeOn(ctx context.Context, b *bench, cpu int, whose string, atMost float64) (*table, error) {
 	all := b.freeContenders()
-	procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
+	procs, err := b.openAll(all, halfMinute)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll(procs)
-	restore, err := place(b.pids(), 0, cpu)
+	servers := []int{b.srv.Pid()}
+	if b.etcd != nil {
+		servers = append(servers, b.etcd.pid)
+	}
+	restore, err := place(servers, 0, cpu)
 	defer restore()
 	if err != nil {
 		return nil, err
 	}
-
-	p50, p99, allocs := grid(all), grid(all), grid(all)
-	took := make([]time.Duration, 0, 1<<16)
-	for round := range b.rounds + 1 { // the first one warms up
-		for i, p := range procs {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			took, err = b.pairs(ctx, p, fmt.Sprintf("free:%d:%d", i, round), took[:0])
-			runtime.ReadMemStats(&after)
-			made := float64(len(took))
-			if err != nil {
-				if err := excuse(all[i], err); err != nil {
-					return nil, err
-				}
-				took, made = took[:0], math.NaN()
-			}
-			if round == 0 {
-				continue
-			}
-			us := each(took, micros)
-			p50[i] = append(p50[i], median(us))
-			p99[i] = append(p99[i], quantile(us, 0.99))
-			allocs[i] = append(allocs[i], float64(after.Mallocs-before.Mallocs)/made)
-		}
-	}
-
 	t := newTable("Free lock: lock and unlock, one goroutine, the server on a CPU "+whose,
-		column{Name: "p50 µs", Digits: 0}, column{Name: "× limit", Digits: 2, AtMost: atMost},
-		column{Name: "p99 µs", Digits: 0}, column{Name: "allocations", Digits: 0, AtMost: 20})
-	least := best(all, p50, 1)
-	for i, c := range all {
-		t.add(c, p50[i], ratios(p50[i], least), p99[i], allocs[i])
-	}
-	return t, nil
+		column{Name: "p50 µs"}, column{Name: "× limit", Digits: 2, AtMost: atMost, by: least},
+		column{Name: "p99 µs"}, column{Name: "allocations", AtMost: 20})
+	took := make([]time.Duration, 0, 1<<16)
+	return b.compareOn(t, all, procs, b.rounds, func(_ contender, p process, key string) (_ []float64, err error) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		took, err = b.pairs(ctx, p, key, took[:0])
+		runtime.ReadMemStats(&after)
+		if err != nil {
+			return nil, err
+		}
+		us := each(took, micros)
+		return []float64{median(us), quantile(us, 0.99), float64(after.Mallocs-before.Mallocs) / float64(len(took))}, nil
+	})
 }
-
-// grid returns a list of rounds for every contender.
-func grid(all []contender) [][]float64 { return make([][]float64, len(all)) }

@@ -36,17 +36,18 @@ func openRueidis(addr string) (driver.Driver, error) {
 }
 
 func leaseholdOn(name, client string, open func(addr string) (driver.Driver, error), opts ...leasehold.Option) contender {
-	return contender{name: name, client: client, kind: ours, wire: []string{"evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
-		d, err := open(addr)
-		if err != nil {
-			return nil, err
-		}
-		c, err := leasehold.New(d, append(slices.Clip(opts), leasehold.WithTTL(s.ttl))...)
-		if err != nil {
-			return nil, err
-		}
-		return &leaseholdProcess{c, d}, nil
-	}}
+	return contender{name: name, client: client, kind: ours, wire: []string{"evalsha", "eval"},
+		open: func(addr string, s settings) (process, error) {
+			d, err := open(addr)
+			if err != nil {
+				return nil, err
+			}
+			c, err := leasehold.New(d, append(slices.Clip(opts), leasehold.WithTTL(s.ttl))...)
+			if err != nil {
+				return nil, err
+			}
+			return &leaseholdProcess{c, d}, nil
+		}}
 }
 
 type leaseholdProcess struct {

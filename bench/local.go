@@ -2,63 +2,35 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 )
 
-// localContenders hand a lock over by the store, and a given number of times inside the process.
-func localContenders() []contender {
-	all := []contender{leaseholdGoRedis()}
-	for _, n := range []int{10, 100, 1000} {
-		all = append(all, leaseholdOn(fmt.Sprintf("Leasehold, go-redis, n = %d", n), goRedisClient, openGoRedis, leasehold.WithLocalHandover(n)))
-	}
-	return all
-}
-
 // local measures a lock that the goroutines of some clients always wait for, and release at
-// once.
+// once. It is handed over by the store, or a given number of times inside the process.
 func local(ctx context.Context, b *bench, clients int) (*table, error) {
-	all := b.pick(localContenders())
-	rate, wire, fair, even, run := grid(all), grid(all), grid(all), grid(all), grid(all)
-	for round := range b.crowds {
-		for i, c := range all {
-			r, err := localOnce(ctx, b, c, clients, fmt.Sprintf("local:%d:%d:%d", clients, round, i))
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			rate[i] = append(rate[i], r.rate)
-			wire[i] = append(wire[i], r.wire)
-			fair[i] = append(fair[i], jain(r.clients))
-			even[i] = append(even[i], jain(r.callers))
-			run[i] = append(run[i], float64(r.run))
-		}
-	}
-	least := 50.0
+	atLeast := 50.0
 	if clients > 1 {
-		least = 10
+		atLeast = 10
+	}
+	without := leaseholdGoRedis()
+	without.kind = limit // the reference for the other contenders
+	all := []contender{without}
+	for _, n := range []int{10, 100, 1000} {
+		name := fmt.Sprintf("Leasehold, go-redis, n = %d", n)
+		all = append(all, leaseholdOn(name, goRedisClient, openGoRedis, leasehold.WithLocalHandover(n)))
 	}
 	t := newTable(fmt.Sprintf("Hand-over inside the process: %d goroutines in %d clients, hold 0, queue again", b.waiters, clients),
-		column{Name: "hand-overs/s", Digits: 0}, column{Name: "× without", Digits: 1},
+		column{Name: "hand-overs/s"}, column{Name: "× without", Digits: 1, AtLeast: atLeast, by: least},
 		column{Name: "commands per 100", Digits: 1}, column{Name: "Jain index of clients", Digits: 2},
-		column{Name: "of goroutines", Digits: 2}, column{Name: "longest run of a client", Digits: 0})
-	t.Columns[1].AtLeast = least
-	for i, c := range all {
-		if i == 0 {
-			c.kind = limit // the reference for the other contenders
-		}
-		t.add(c, rate[i], ratios(rate[i], rate[0]), wire[i], fair[i], even[i], run[i])
-	}
-	return t, nil
-}
-
-type localRun struct {
-	rate, wire       float64
-	clients, callers []float64
-	run              int // grants of one client in a row
+		column{Name: "of goroutines", Digits: 2}, column{Name: "longest run of a client"})
+	return b.compare(t, b.pick(all...), b.crowds, func(_ int, c contender, key string) ([]float64, error) {
+		return localOnce(ctx, b, c, clients, key)
+	})
 }
 
 // tally counts grants. The lock protects it: it reports two holders at
@@ -104,16 +76,12 @@ func (t *tally) reset() (callers []float64, longest int) {
 	return callers, longest
 }
 
-func localOnce(ctx context.Context, b *bench, c contender, clients int, key string) (*localRun, error) {
-	var procs []process
-	defer func() { closeAll(procs) }()
-	for range clients {
-		p, err := b.open(c, settings{ttl: 30 * time.Second, waiters: b.waiters / clients})
-		if err != nil {
-			return nil, err
-		}
-		procs = append(procs, p)
+func localOnce(ctx context.Context, b *bench, c contender, clients int, key string) ([]float64, error) {
+	procs, err := b.openAll(slices.Repeat([]contender{c}, clients), halfMinute)
+	if err != nil {
+		return nil, err
 	}
+	defer closeAll(procs)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	count := &tally{callers: make([]float64, b.waiters)}
@@ -122,30 +90,27 @@ func localOnce(ctx context.Context, b *bench, c contender, clients int, key stri
 		wg.Go(func() { contend(ctx, procs[w%clients], key, count, w, w%clients) })
 	}
 	time.Sleep(b.warmUp)
-	before, err := b.load(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	count.reset()
-	began := time.Now()
-	time.Sleep(b.crowd)
-	took := time.Since(began)
-	callers, longest := count.reset()
-	after, err := b.load(ctx, c)
+	var (
+		callers []float64
+		longest int
+		took    float64
+	)
+	load, _ := b.loadOf(c, func() error {
+		count.reset()
+		began := time.Now()
+		time.Sleep(b.crowd)
+		took = time.Since(began).Seconds()
+		callers, longest = count.reset()
+		return nil
+	})
 	cancel()
 	wg.Wait()
-	if err := errors.Join(err, count.err); err != nil {
-		return nil, err
-	}
-	r := &localRun{callers: callers, clients: make([]float64, clients), run: longest}
-	grants := 0.0
+	byClient := make([]float64, clients)
 	for w, n := range callers {
-		grants += n
-		r.clients[w%clients] += n
+		byClient[w%clients] += n
 	}
-	calls, _ := after.since(before, c.wire)
-	r.rate, r.wire = grants/took.Seconds(), 100*calls/grants
-	return r, nil
+	grants := sum(callers)
+	return []float64{grants / took, 100 * load.calls / grants, jain(byClient), jain(callers), float64(longest)}, count.err
 }
 
 // contend takes the lock and releases it until ctx ends.

@@ -1,6 +1,5 @@
-// Command bench compares Leasehold with other lock libraries on one Redis
-// server that it starts itself. It prints Markdown; docs/performance.md explains
-// the tables.
+// Command bench compares Leasehold with other lock libraries on servers that it starts
+// itself. It prints Markdown; docs/performance.md explains the tables.
 package main
 
 import (
@@ -15,6 +14,9 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // experiment is one table.
@@ -80,12 +82,14 @@ type effort struct {
 var (
 	full = effort{
 		rounds: 9, slice: 100 * time.Millisecond, waiters: 100, crowds: 3, crowd: 1600 * time.Millisecond, drains: 5,
-		leases: 10_000, most: 1_000_000, mostTTL: 30 * time.Second, watch: 4 * time.Second, ttl: 6 * time.Second, crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100, keys: 1_000_000,
+		leases: 10_000, most: 1_000_000, mostTTL: 30 * time.Second, watch: 4 * time.Second, ttl: 6 * time.Second,
+		crashes: 20, queues: []int{10, 100, 1_000, 10_000}, samples: 100, keys: 1_000_000,
 		warmUp: 300 * time.Millisecond, settle: 100 * time.Millisecond, patience: 3 * time.Second, crashTTL: 700 * time.Millisecond,
 	}
 	quick = effort{
 		rounds: 2, slice: 40 * time.Millisecond, waiters: 100, crowds: 1, crowd: 400 * time.Millisecond, drains: 1,
-		leases: 1_000, most: 20_000, mostTTL: 3 * time.Second, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond, crashes: 5, queues: []int{10, 100, 1_000}, samples: 20, keys: 10_000,
+		leases: 1_000, most: 20_000, mostTTL: 3 * time.Second, watch: 600 * time.Millisecond, ttl: 900 * time.Millisecond,
+		crashes: 5, queues: []int{10, 100, 1_000}, samples: 20, keys: 10_000,
 		warmUp: 200 * time.Millisecond, settle: 60 * time.Millisecond, patience: 2 * time.Second, crashTTL: 400 * time.Millisecond,
 	}
 )
@@ -93,84 +97,20 @@ var (
 // bench is the environment of an experiment.
 type bench struct {
 	effort
-	srv  *server
-	etcd *etcdServer     // nil until it is needed
-	pg   *postgresServer // likewise
-	who  *regexp.Regexp  // contenders that take part
+	harness
+	srv  *redistest.Server
+	etcd *etcdServer          // nil until it is needed
+	pg   *postgrestest.Server // likewise
+	who  *regexp.Regexp       // contenders that take part
+	made int                  // how many keys compare has made
 }
 
-func newBench(ctx context.Context, e effort, who *regexp.Regexp) (*bench, error) {
-	srv, err := startServer(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &bench{effort: e, srv: srv, who: who}, nil
-}
-
-// etcdServer starts etcd at the first call.
-func (b *bench) etcdServer() (e *etcdServer, err error) {
-	if b.etcd == nil {
-		b.etcd, err = startEtcd()
-	}
-	return b.etcd, err
-}
-
-// postgresServer starts PostgreSQL at the first call.
-func (b *bench) postgresServer(ctx context.Context) (s *postgresServer, err error) {
-	if b.pg == nil {
-		b.pg, err = startPostgres(ctx)
-	}
-	return b.pg, err
-}
-
-// pids returns the process ids of the running servers.
-func (b *bench) pids() []int {
-	pids := []int{b.srv.cmd.Process.Pid}
-	if b.etcd != nil {
-		pids = append(pids, b.etcd.cmd.Process.Pid)
-	}
-	return pids
-}
-
-func (b *bench) close() {
-	if b.etcd != nil {
-		b.etcd.close()
-	}
-	if b.pg != nil {
-		b.pg.close()
-	}
-	b.srv.close()
-}
-
-// freeContenders returns the selected contenders for experiments without waiters.
-func (b *bench) freeContenders() []contender { return b.pick(freeContenders()) }
-
-// waitingContenders returns the selected contenders for experiments with waiters.
-func (b *bench) waitingContenders() []contender { return b.pick(waitingContenders()) }
-
-func (b *bench) pick(all []contender) []contender {
-	return slices.DeleteFunc(all, func(c contender) bool { return !b.who.MatchString(c.name) })
-}
-
-// limited returns a context that ends some time after d, if the work of duration d
-// has not ended: then a peer hangs. The context shows no deadline.
-func (b *bench) limited(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := time.AfterFunc(d+b.patience, cancel)
-	return ctx, func() {
-		stop.Stop()
-		cancel()
-	}
-}
-
-// excuse reports the failure of a peer, and leaves out its figure. A failure of a contender of
-// ours ends the run.
-func excuse(c contender, err error) error {
-	if c.kind != peer {
-		return fmt.Errorf("%s: %w", c.name, err)
-	}
-	fmt.Fprintf(os.Stderr, "bench: %s failed: %v\n", c.name, err)
-	return nil
+func newBench(e effort, who *regexp.Regexp) (*bench, error) {
+	b := &bench{effort: e, who: who}
+	return b, attempt(func() error {
+		b.srv = redistest.Start(b)
+		return nil
+	})
 }
 
 // choice has the values of the flags.
@@ -213,15 +153,16 @@ func run(ctx context.Context, c choice) error {
 	if err != nil {
 		return err
 	}
-	b, err := newBench(ctx, full, who)
+	e := full
+	if c.quick {
+		e = quick
+	}
+	b, err := newBench(e, who)
+	defer b.close()
 	if err != nil {
 		return err
 	}
-	defer b.close()
-	if c.quick {
-		b.effort = quick
-	}
-	r := &report{Go: runtime.Version(), Redis: b.srv.version(ctx), CPUs: runtime.NumCPU(), Quick: c.quick}
+	r := &report{Go: runtime.Version(), Redis: b.srv.Info(b, "server")["redis_version"], CPUs: runtime.NumCPU(), Quick: c.quick}
 	fmt.Printf("%s, Redis %s, %d CPUs\n\n", r.Go, r.Redis, r.CPUs)
 	started := time.Now()
 	var failed error
@@ -246,14 +187,37 @@ func run(ctx context.Context, c choice) error {
 }
 
 // measure runs one experiment on an empty server.
-func (b *bench) measure(ctx context.Context, e experiment) (*table, error) {
-	if err := b.srv.clear(ctx); err != nil {
-		return nil, err
-	}
-	t, err := e.run(ctx, b)
+func (b *bench) measure(ctx context.Context, e experiment) (t *table, err error) {
+	err = attempt(func() (err error) {
+		b.must(b.srv.Client().FlushAll(ctx).Err())
+		b.srv.ResetStats(b)
+		t, err = e.run(ctx, b)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	t.Name = e.name
 	return t, nil
+}
+
+// freeContenders returns the selected contenders for experiments without waiters.
+func (b *bench) freeContenders() []contender { return b.pick(freeContenders()...) }
+
+// waitingContenders returns the selected contenders for experiments with waiters.
+func (b *bench) waitingContenders() []contender { return b.pick(waitingContenders()...) }
+
+func (b *bench) pick(all ...contender) []contender {
+	return slices.DeleteFunc(all, func(c contender) bool { return !b.who.MatchString(c.name) })
+}
+
+// limited returns a context that ends some time after d, if the work of duration d
+// has not ended: then a peer hangs. The context shows no deadline.
+func (b *bench) limited(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := time.AfterFunc(d+b.patience, cancel)
+	return ctx, func() {
+		stop.Stop()
+		cancel()
+	}
 }

@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"strconv"
 	"sync"
-	"time"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 )
 
 // The simplest possible queue: an acquire that finds the lock taken queues
@@ -28,77 +25,36 @@ redis.call("PUBLISH", channel, id)
 return 1`
 )
 
-func queueGoRedis() contender {
-	return contender{name: "bare queue, go-redis", client: goRedisClient, kind: limit, wire: []string{"evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
-		client := redis.NewClient(&redis.Options{Addr: addr})
-		q := newQueue(s)
-		acquire, release := redis.NewScript(queueAcquire), redis.NewScript(queueRelease)
-		q.acquire = func(ctx context.Context, keys, args []string) (int64, error) {
-			return acquire.Run(ctx, client, keys, args).Int64()
-		}
-		q.release = func(ctx context.Context, keys, args []string) (int64, error) {
-			return release.Run(ctx, client, keys, args).Int64()
-		}
-		sub := client.Subscribe(context.Background(), q.channel)
-		if _, err := sub.Receive(context.Background()); err != nil {
-			return nil, err
-		}
-		q.close = func() error {
-			_ = sub.Close()
-			return client.Close()
-		}
-		go func() {
-			for m := range sub.Channel() {
-				q.wake(m.Payload)
+func queueGoRedis() contender { return queueOn("bare queue, go-redis", goRedisClient, bareGoRedis) }
+
+func queueRueidis() contender { return queueOn("bare queue, rueidis", rueidisClient, bareRueidis) }
+
+func queueOn(name, client string, connect func(addr string) (*bareClient, error)) contender {
+	return contender{name: name, client: client, kind: limit, wire: []string{"evalsha", "eval"},
+		open: func(addr string, s settings) (process, error) {
+			bare, err := connect(addr)
+			if err != nil {
+				return nil, err
 			}
-		}()
-		return q, nil
-	}}
+			q := &queue{
+				bareClient: bare, acquire: bare.script(queueAcquire), release: bare.script(queueRelease),
+				s: s, channel: "queue:" + rand.Text(), waiters: make(map[string]chan struct{}),
+			}
+			if err := bare.listen(q.channel, q.wake); err != nil {
+				return nil, errors.Join(err, bare.close())
+			}
+			return q, nil
+		}}
 }
-
-func queueRueidis() contender {
-	return contender{name: "bare queue, rueidis", client: rueidisClient, kind: limit, wire: []string{"evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
-		if err != nil {
-			return nil, err
-		}
-		q := newQueue(s)
-		acquire, release := rueidis.NewLuaScript(queueAcquire), rueidis.NewLuaScript(queueRelease)
-		q.acquire = func(ctx context.Context, keys, args []string) (int64, error) {
-			return acquire.Exec(ctx, client, keys, args).AsInt64()
-		}
-		q.release = func(ctx context.Context, keys, args []string) (int64, error) {
-			return release.Exec(ctx, client, keys, args).AsInt64()
-		}
-		hear, cancel := client.Dedicate()
-		lost := hear.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { q.wake(m.Message) }})
-		if err := hear.Do(context.Background(), hear.B().Subscribe().Channel(q.channel).Build()).Error(); err != nil {
-			return nil, err
-		}
-		q.close = func() error {
-			cancel()
-			client.Close()
-			<-lost //nolint:errcheck // it was lost because it is closed
-			return nil
-		}
-		return q, nil
-	}}
-}
-
-type queueScript func(ctx context.Context, keys, args []string) (int64, error)
 
 type queue struct {
+	*bareClient
+	acquire, release script
 	s                settings
 	channel          string
-	acquire, release queueScript
-	close            func() error
 
 	mu      sync.Mutex
 	waiters map[string]chan struct{}
-}
-
-func newQueue(s settings) *queue {
-	return &queue{s: s, channel: "queue:" + rand.Text(), waiters: make(map[string]chan struct{})}
 }
 
 func (q *queue) wake(id string) {
@@ -133,9 +89,6 @@ func (q *queue) Lock(ctx context.Context, key string) (held, error) {
 	}
 	return &queueHeld{q, key, id}, nil
 }
-
-// Crash implements [process]. A queue without expiry does not recover.
-func (q *queue) Crash(context.Context, string, time.Duration) error { return errUnfit }
 
 func (q *queue) Close() error { return q.close() }
 

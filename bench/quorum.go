@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // quorumNodes is the number of independent servers of a quorum.
@@ -24,73 +24,41 @@ const quorumNodes = 3
 // quorum measures a free lock on a majority of servers: with all of them, and
 // with one that takes connections and requests and never answers.
 func quorum(ctx context.Context, b *bench) (*table, error) {
-	nodes, addrs, err := startServers(ctx, quorumNodes)
-	if err != nil {
-		return nil, err
+	h := new(harness)
+	defer h.close()
+	var addrs []string
+	var hole *redistest.Server
+	for range quorumNodes {
+		hole = redistest.Start(h)
+		addrs = append(addrs, hole.Addr())
 	}
-	defer closeServers(nodes)
-	all := b.pick([]contender{quorumRaw(addrs), quorumLeasehold("Leasehold, go-redis", addrs, openGoRedis), quorumLeasehold("Leasehold, rueidis", addrs, openRueidis), quorumRedsync(addrs)})
-	procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
+	all := b.pick(quorumRaw(addrs), quorumLeasehold("Leasehold, go-redis", addrs, openGoRedis),
+		quorumLeasehold("Leasehold, rueidis", addrs, openRueidis), quorumRedsync(addrs))
+	procs, err := b.openAll(all, halfMinute)
 	if err != nil {
 		return nil, err
 	}
 	defer closeAll(procs)
-	p50, one, worst := grid(all), grid(all), grid(all)
-	for round := range b.crowds + 1 { // the first one warms up
-		for i, p := range procs {
-			took, err := b.pairs(ctx, p, fmt.Sprintf("quorum:%d:%d", i, round), nil)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", all[i].name, err)
-			}
-			if round > 0 {
-				p50[i] = append(p50[i], median(each(took, millis)))
-			}
+	t := newTable(fmt.Sprintf("Quorum of %d servers: lock and unlock, one goroutine", quorumNodes),
+		column{Name: "all there: p50 ms", Digits: 2}, column{Name: "× limit", Digits: 2, by: least})
+	if _, err := b.compareOn(t, all, procs, b.crowds, func(_ contender, p process, key string) ([]float64, error) {
+		took, err := b.pairs(ctx, p, key, nil)
+		if err != nil {
+			return nil, err
 		}
-	}
-	hole := nodes[quorumNodes-1].cmd.Process
-	if err := hole.Signal(syscall.SIGSTOP); err != nil {
+		return []float64{median(each(took, millis))}, nil
+	}); err != nil {
 		return nil, err
 	}
-	defer hole.Signal(syscall.SIGCONT) //nolint:errcheck // it is killed next
-	for round := range b.crowds {
-		for i, p := range procs {
-			took, err := b.holedPairs(ctx, p, fmt.Sprintf("quorum:%d:%d:hole", i, round))
-			if err != nil {
-				if err := excuse(all[i], err); err != nil {
-					return nil, err
-				}
-			}
-			ms := each(took, millis)
-			one[i], worst[i] = append(one[i], median(ms)), append(worst[i], quantile(ms, 1))
-		}
-	}
-	t := newTable(fmt.Sprintf("Quorum of %d servers: lock and unlock, one goroutine", quorumNodes),
-		column{Name: "all there: p50 ms", Digits: 2}, column{Name: "× limit", Digits: 2},
-		column{Name: "one black-holed: p50 ms", Digits: 2, AtMost: 10}, column{Name: "worst ms", Digits: 0})
-	least := best(all, p50, 1)
-	for i, c := range all {
-		t.add(c, p50[i], ratios(p50[i], least), one[i], worst[i])
-	}
-	return t, nil
-}
-
-// startServers starts independent servers.
-func startServers(ctx context.Context, n int) (nodes []*server, addrs []string, err error) {
-	for range n {
-		srv, err := startServer(ctx)
-		if err != nil {
-			closeServers(nodes)
-			return nil, nil, err
-		}
-		nodes, addrs = append(nodes, srv), append(addrs, srv.addr)
-	}
-	return nodes, addrs, nil
-}
-
-func closeServers(nodes []*server) {
-	for _, srv := range nodes {
-		srv.close()
-	}
+	hole.Stop()
+	holed := newTable("", column{Name: "one black-holed: p50 ms", Digits: 2, AtMost: 10}, column{Name: "worst ms"})
+	_, err = b.compare(holed, all, b.crowds, func(i int, _ contender, key string) ([]float64, error) {
+		took, err := b.holedPairs(ctx, procs[i], key)
+		ms := each(took, millis)
+		return []float64{median(ms), quantile(ms, 1)}, err
+	})
+	t.join(holed)
+	return t, err
 }
 
 // holedPairs returns the pairs of some slices, so that the first, which may detect that
@@ -124,14 +92,7 @@ func quorumRedsync(addrs []string) contender {
 		for _, addr := range addrs {
 			pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: addr})))
 		}
-		rs := redsync.New(pools...)
-		return alone(func(ctx context.Context, key string) (held, error) {
-			m := rs.NewMutex(key, redsync.WithExpiry(s.ttl))
-			if err := m.LockContext(ctx); err != nil {
-				return nil, err
-			}
-			return redsyncHeld{m}, nil
-		}), nil
+		return &functions{lock: redsyncLock(redsync.New(pools...), s, redsync.WithExpiry(s.ttl))}, nil
 	}}
 }
 
@@ -140,37 +101,42 @@ func quorumRedsync(addrs []string) contender {
 // server.
 func quorumRaw(addrs []string) contender {
 	return contender{name: "bare rueidis", client: "quorum", kind: limit, open: func(_ string, s settings) (process, error) {
-		var nodes []process
-		for _, addr := range addrs {
-			p, err := rawRueidis().open(addr, s)
-			if err != nil {
-				closeAll(nodes)
-				return nil, err
+		var nodes []*bareClient
+		closeNodes := func() error {
+			for _, n := range nodes {
+				_ = n.close()
 			}
-			nodes = append(nodes, p)
+			return nil
 		}
-		return alone(func(ctx context.Context, key string) (held, error) {
+		for _, addr := range addrs {
+			n, err := bareRueidis(addr)
+			if err != nil {
+				return nil, errors.Join(err, closeNodes())
+			}
+			nodes = append(nodes, n)
+		}
+		return &functions{close: closeNodes, lock: func(ctx context.Context, key string) (held, error) {
 			value := rand.Text()
-			granted := majority(nodes, func(r *raw) (bool, error) { return r.set(ctx, key, value, s.ttl) })
+			granted := majority(nodes, func(r *bareClient) (bool, error) { return r.set(ctx, key, value, s.ttl) })
 			if granted != nil {
 				return nil, granted
 			}
 			return releaser(func() error {
-				return majority(nodes, func(r *raw) (bool, error) {
+				return majority(nodes, func(r *bareClient) (bool, error) {
 					n, err := r.del(context.Background(), key, value)
 					return n == 1, err
 				})
 			}), nil
-		}), nil
+		}}, nil
 	}}
 }
 
 // majority waits until most nodes have agreed, or can no longer agree.
-func majority(nodes []process, ask func(*raw) (bool, error)) error {
+func majority(nodes []*bareClient, ask func(*bareClient) (bool, error)) error {
 	answers := make(chan error, len(nodes))
-	for _, p := range nodes {
+	for _, n := range nodes {
 		go func() {
-			ok, err := ask(p.(*raw))
+			ok, err := ask(n)
 			if err == nil && !ok {
 				err = errBusy
 			}

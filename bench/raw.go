@@ -3,99 +3,48 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"strconv"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/rueidis"
 )
 
-// errBusy is the answer of a bare client, which does not wait.
-var errBusy = errors.New("busy")
-
-const (
-	deleteIfMine = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end return 0`
-	renewIfMine  = `local n = 0
+const renewIfMine = `local n = 0
 for i, key in ipairs(KEYS) do
   if redis.call("GET", key) == ARGV[i + 1] then n = n + redis.call("PEXPIRE", key, ARGV[1]) end
 end
 return n`
-)
 
 // rawGoRedis is the simplest possible lock: SET NX PX and a script that
 // compares and deletes, by hand.
-func rawGoRedis() contender {
-	return contender{name: "bare go-redis", client: goRedisClient, kind: limit, wire: []string{"set", "evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
-		client := redis.NewClient(&redis.Options{Addr: addr})
-		del, renew := redis.NewScript(deleteIfMine), redis.NewScript(renewIfMine)
-		return newRaw(s, rawCommands{
-			set: func(ctx context.Context, key, value string, ttl time.Duration) (bool, error) {
-				return client.SetNX(ctx, key, value, ttl).Result()
-			},
-			del: func(ctx context.Context, key, value string) (int64, error) {
-				return del.Run(ctx, client, []string{key}, value).Int64()
-			},
-			renew: func(ctx context.Context, keys, args []string) (int64, error) {
-				return renew.Run(ctx, client, keys, args).Int64()
-			},
-			close: client.Close,
-		}), nil
-	}}
-}
+func rawGoRedis() contender { return rawOn("bare go-redis", goRedisClient, bareGoRedis) }
 
 // rawRueidis is the same through rueidis.
-func rawRueidis() contender {
-	return contender{name: "bare rueidis", client: rueidisClient, kind: limit, wire: []string{"set", "evalsha", "eval"}, open: func(addr string, s settings) (process, error) {
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
-		if err != nil {
-			return nil, err
-		}
-		del, renew := rueidis.NewLuaScript(deleteIfMine), rueidis.NewLuaScript(renewIfMine)
-		return newRaw(s, rawCommands{
-			set: func(ctx context.Context, key, value string, ttl time.Duration) (bool, error) {
-				err := client.Do(ctx, client.B().Set().Key(key).Value(value).Nx().PxMilliseconds(ttl.Milliseconds()).Build()).Error()
-				if rueidis.IsRedisNil(err) {
-					return false, nil
-				}
-				return err == nil, err
-			},
-			del: func(ctx context.Context, key, value string) (int64, error) {
-				return del.Exec(ctx, client, []string{key}, []string{value}).AsInt64()
-			},
-			renew: func(ctx context.Context, keys, args []string) (int64, error) {
-				return renew.Exec(ctx, client, keys, args).AsInt64()
-			},
-			close: func() error { client.Close(); return nil },
-		}), nil
-	}}
-}
+func rawRueidis() contender { return rawOn("bare rueidis", rueidisClient, bareRueidis) }
 
-type rawCommands struct {
-	set   func(ctx context.Context, key, value string, ttl time.Duration) (bool, error)
-	del   func(ctx context.Context, key, value string) (int64, error)
-	renew func(ctx context.Context, keys, args []string) (int64, error)
-	close func() error
+func rawOn(name, client string, connect func(addr string) (*bareClient, error)) contender {
+	return contender{name: name, client: client, kind: limit, wire: []string{"set", "evalsha", "eval"},
+		open: func(addr string, s settings) (process, error) {
+			bare, err := connect(addr)
+			if err != nil {
+				return nil, err
+			}
+			r := &raw{bareClient: bare, s: s, stop: make(chan struct{})}
+			if s.renew {
+				r.live = make(map[string]string)
+				r.done.Go(func() { r.renewAll(bare.script(renewIfMine)) })
+			}
+			return r, nil
+		}}
 }
 
 type raw struct {
-	rawCommands
+	*bareClient
 	s    settings
 	stop chan struct{}
 	done sync.WaitGroup
 
 	mu   sync.Mutex
 	live map[string]string // value by key, if leases are renewed
-}
-
-func newRaw(s settings, c rawCommands) *raw {
-	r := &raw{rawCommands: c, s: s, stop: make(chan struct{})}
-	if s.renew {
-		r.live = make(map[string]string)
-		r.done.Go(r.renewAll)
-	}
-	return r
 }
 
 func (r *raw) Lock(ctx context.Context, key string) (held, error) {
@@ -116,7 +65,7 @@ func (r *raw) Lock(ctx context.Context, key string) (held, error) {
 }
 
 // renewAll renews all leases three times per TTL, 100 keys to a script.
-func (r *raw) renewAll() {
+func (r *raw) renewAll(renew script) {
 	tick := time.NewTicker(r.s.ttl / 3)
 	defer tick.Stop()
 	for {
@@ -136,14 +85,9 @@ func (r *raw) renewAll() {
 		for start := 0; start < len(keys); start += batch {
 			end := min(start+batch, len(keys))
 			some := append([]string{args[0]}, args[start+1:end+1]...)
-			_, _ = r.renew(context.Background(), keys[start:end], some) // a release may have come before
+			_, _ = renew(context.Background(), keys[start:end], some) // a release may have come before
 		}
 	}
-}
-
-func (r *raw) Crash(ctx context.Context, key string, ttl time.Duration) error {
-	_, err := r.set(ctx, key, "crashed", ttl)
-	return err
 }
 
 func (r *raw) Close() error {
@@ -169,6 +113,3 @@ func (h *rawHeld) Release() error {
 	}
 	return err
 }
-
-// errLost is the answer of a release that came too late.
-var errLost = errors.New("lost")

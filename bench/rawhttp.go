@@ -1,17 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 )
 
 // rawHTTPClient calls the service at addr without an HTTP client: requests are
@@ -54,11 +53,6 @@ func (p *rawProcess) Lock(_ context.Context, key string) (held, error) {
 	return c, nil
 }
 
-// Crash implements [process].
-func (p *rawProcess) Crash(context.Context, string, time.Duration) error {
-	return errors.ErrUnsupported
-}
-
 // Close implements [process].
 func (p *rawProcess) Close() error {
 	p.mu.Lock()
@@ -81,7 +75,7 @@ func (p *rawProcess) take() (*rawHTTP, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &rawHTTP{p: p, conn: conn}
+	c := &rawHTTP{p: p, conn: conn, in: bufio.NewReader(conn)}
 	copy(c.id[:], rand.Text())
 	p.all = append(p.all, c)
 	return c, nil
@@ -97,7 +91,7 @@ func (p *rawProcess) put(c *rawHTTP) {
 type rawHTTP struct {
 	p    *rawProcess
 	conn net.Conn
-	in   [2 << 10]byte // more than an answer has
+	in   *bufio.Reader
 
 	key           string // of the requests
 	post, del     []byte
@@ -132,52 +126,38 @@ func (c *rawHTTP) Release() error {
 	return c.ask(c.del, http.StatusNoContent)
 }
 
+// ask sends a request, and checks the status of the answer.
 func (c *rawHTTP) ask(request []byte, want int) error {
 	if _, err := c.conn.Write(request); err != nil {
 		return err
 	}
-	return c.answer(want)
-}
-
-var (
-	lengthHeader = []byte("\r\nContent-Length: ")
-	headerEnd    = []byte("\r\n\r\n")
-	errAnswer    = errors.New("not an answer of the service")
-)
-
-// answer reads an answer and checks its status.
-func (c *rawHTTP) answer(want int) error {
-	for n := 0; ; {
-		more, err := c.conn.Read(c.in[n:])
-		n += more
-		status, size, whole := look(c.in[:n])
+	status, size := 0, 0
+	for {
+		line, err := c.in.ReadSlice('\n')
 		switch {
-		case whole && size == n && status == want:
-			return nil
-		case whole && size == n:
-			return fmt.Errorf("the service answers %d instead of %d: %s", status, want, c.in[:n])
 		case err != nil:
 			return err
-		case n == len(c.in) || whole && size < n:
-			return errAnswer
+		case status == 0 && bytes.HasPrefix(line, version):
+			status = number(line[len(version):])
+		case status == 0:
+			return fmt.Errorf("not an answer of the service: %s", line)
+		case bytes.HasPrefix(line, lengthHeader):
+			size = number(line[len(lengthHeader):])
+		case len(line) == len("\r\n"):
+			body, err := c.in.Peek(size)
+			if err == nil && status != want {
+				err = fmt.Errorf("the service answers %d instead of %d: %s", status, want, body)
+			}
+			_, _ = c.in.Discard(len(body))
+			return err
 		}
 	}
 }
 
-// look returns the status of an answer and its size. whole reports whether the
-// complete header was received, which contains the size.
-func look(text []byte) (status, size int, whole bool) {
-	const version = len("HTTP/1.1 ")
-	end := bytes.Index(text, headerEnd)
-	if end < version+3 {
-		return 0, 0, false
-	}
-	size = end + len(headerEnd)
-	if at := bytes.Index(text[:end], lengthHeader); at >= 0 {
-		size += number(text[at+len(lengthHeader) : end])
-	}
-	return number(text[version : version+3]), size, true
-}
+var (
+	version      = []byte("HTTP/1.1 ")
+	lengthHeader = []byte("Content-Length: ")
+)
 
 // number parses the digits at the beginning of text.
 func number(text []byte) (n int) {

@@ -22,39 +22,17 @@ const (
 // readers measures a read-write lock that is mostly read.
 func readers(ctx context.Context, b *bench) (*table, error) {
 	const n = 32
-	all := b.pick([]contender{etcdPeer(), leaseholdGoRedis(), leaseholdRueidis()})
-	rate, read, write := grid(all), grid(all), grid(all)
-	for round := range b.crowds {
-		for i, c := range all {
-			r, err := readOnce(ctx, b, c, n, fmt.Sprintf("readers:%d:%d", round, i))
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			rate[i] = append(rate[i], r.rate)
-			read[i] = append(read[i], quantile(r.waits[readSide], 0.99))
-			write[i] = append(write[i], quantile(r.waits[writeSide], 0.99))
-		}
-	}
 	t := newTable(fmt.Sprintf("Read-write lock: %d goroutines in %d clients, 90 %% read, hold nothing", n, processes),
-		column{Name: "locks/s", Digits: 0}, column{Name: "× etcd's recipe", Digits: 1, AtLeast: 20},
-		column{Name: "read wait p99 ms", Digits: 0}, column{Name: "write wait p99 ms", Digits: 0})
-	var recipe []float64
-	for i, c := range all {
-		if c.client == etcdClient {
-			recipe = rate[i]
-		}
-		t.add(c, rate[i], ratios(rate[i], recipe), read[i], write[i])
-	}
-	return t, nil
+		column{Name: "locks/s"}, column{Name: "× etcd's recipe", Digits: 1, AtLeast: 20, by: fastestEtcd},
+		column{Name: "read wait p99 ms"}, column{Name: "write wait p99 ms"})
+	all := b.pick(etcdPeer(), leaseholdGoRedis(), leaseholdRueidis())
+	return b.compare(t, all, b.crowds, func(_ int, c contender, key string) ([]float64, error) {
+		return readOnce(ctx, b, c, n, key)
+	})
 }
 
-// readRun is the result of readers and writers.
-type readRun struct {
-	rate  float64      // locks per second
-	waits [2][]float64 // ms by side
-}
-
-func readOnce(ctx context.Context, b *bench, c contender, n int, key string) (*readRun, error) {
+// readOnce returns locks per second, and the waits of readers and of writers.
+func readOnce(ctx context.Context, b *bench, c contender, n int, key string) ([]float64, error) {
 	g, err := b.gather(ctx, c, key, processes)
 	if err != nil {
 		return nil, err
@@ -79,9 +57,10 @@ func readOnce(ctx context.Context, b *bench, c contender, n int, key string) (*r
 		})
 	}
 	wg.Wait()
-	r := &readRun{rate: float64(len(g.turns)) / (time.Since(g.start) - start).Seconds()}
+	rate := float64(len(g.turns)) / (time.Since(g.start) - start).Seconds()
+	var waits [2][]float64 // ms by side
 	for _, t := range g.turns {
-		r.waits[t.waiter] = append(r.waits[t.waiter], millis(t.got-t.called))
+		waits[t.waiter] = append(waits[t.waiter], millis(t.got-t.called))
 	}
-	return r, g.err
+	return []float64{rate, quantile(waits[readSide], 0.99), quantile(waits[writeSide], 0.99)}, g.err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -18,7 +19,7 @@ func renewal(ctx context.Context, b *bench) (*table, error) {
 // command. After the measurement the server stops for a while.
 func renewalMost(ctx context.Context, b *bench) (*table, error) {
 	plan := upkeepPlan{count: b.most, ttl: b.mostTTL, watch: b.mostTTL / 3, away: b.mostTTL / 6}
-	return renewals(ctx, b, plan, b.pick([]contender{rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()}))
+	return renewals(ctx, b, plan, b.pick(rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()))
 }
 
 // upkeepPlan is a number of leases, and how long they are watched.
@@ -34,29 +35,16 @@ func renewals(ctx context.Context, b *bench, plan upkeepPlan, all []contender) (
 		title += fmt.Sprintf(", the server stopped for %v after that", plan.away)
 	}
 	t := newTable(title,
-		column{Name: "goroutines per lease", Digits: 1, None: true}, column{Name: "heap bytes per lease", Digits: 0, AtMost: 500},
-		column{Name: "stack bytes per lease", Digits: 0}, column{Name: "commands/s", Digits: 0},
+		column{Name: "goroutines per lease", Digits: 1, None: true}, column{Name: "heap bytes per lease", AtMost: 500},
+		column{Name: "stack bytes per lease"}, column{Name: "commands/s"},
 		column{Name: "client CPU, %", Digits: 1, AtMost: 1.5}, column{Name: "server CPU, %", Digits: 1, AtMost: 2},
-		column{Name: "locks lost", Digits: 0, None: true})
-	for i, c := range all {
-		r, err := renewOnce(ctx, b, c, plan, fmt.Sprintf("renewal:%d", i))
-		if err != nil {
-			if err := excuse(c, err); err != nil {
-				return nil, err
-			}
-			t.add(c, nil, nil, nil, nil, nil, nil, nil)
-			continue
-		}
-		t.add(c, []float64{r.goroutines}, []float64{r.heap}, []float64{r.stack}, []float64{r.commands},
-			[]float64{r.client}, []float64{r.server}, []float64{r.lost})
-	}
-	return t, nil
+		column{Name: "locks lost", None: true})
+	return b.compare(t, all, 1, func(_ int, c contender, key string) ([]float64, error) {
+		return renewOnce(ctx, b, c, plan, key)
+	})
 }
 
-// upkeep is the measured cost.
-type upkeep struct{ goroutines, heap, stack, commands, client, server, lost float64 }
-
-func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name string) (*upkeep, error) {
+func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name string) ([]float64, error) {
 	count, ttl := plan.count, plan.ttl
 	p, err := b.open(c, settings{ttl: ttl, renew: true})
 	if err != nil {
@@ -65,73 +53,78 @@ func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name
 	defer p.Close()
 	ctx, cancel := b.limited(ctx, ttl+plan.watch+2*plan.away+20*time.Second+time.Duration(count)*time.Millisecond)
 	defer cancel()
-	keys, leases := make([]string, count), make([]held, count)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("%s:%d", name, i)
-	}
-	lock := func(i int) (err error) { leases[i], err = p.Lock(ctx, keys[i]); return err }
+	all := newLeases(name, count)
 	// Open connections and pools before the measurement: they are not the cost of a lease.
-	some := min(count, 10_000)
-	if err := spread(some, lock); err != nil {
+	some := all[:min(count, 10_000)]
+	if err := some.lock(ctx, p); err != nil {
 		return nil, err
 	}
-	if err := spread(some, func(i int) error { return leases[i].Release() }); err != nil {
-		return nil, err
+	if some.release() > 0 {
+		return nil, errLost
 	}
-	clear(leases)
-
 	before := memory()
-	if err := spread(count, lock); err != nil {
+	if err := all.lock(ctx, p); err != nil {
 		return nil, err
 	}
 	after := memory()
-	r := &upkeep{}
-	n := float64(count)
-	r.goroutines = (after.goroutines - before.goroutines) / n
-	r.heap, r.stack = (after.heap-before.heap)/n, (after.stack-before.stack)/n
-
 	time.Sleep(ttl / 3) // until renewals are under way
-	if err := r.watch(ctx, b, c, plan.watch); err != nil {
-		return nil, err
-	}
+	var took, client float64
+	l, _ := b.loadOf(c, func() error {
+		cpu, start := processCPU(), time.Now()
+		time.Sleep(plan.watch)
+		took = time.Since(start).Seconds()
+		client = (processCPU() - cpu).Seconds()
+		return nil
+	})
 	if plan.away > 0 {
-		if err := b.signal(c, syscall.SIGSTOP); err != nil {
+		if err := syscall.Kill(b.pid(c), syscall.SIGSTOP); err != nil {
 			return nil, err
 		}
 		time.Sleep(plan.away)
-		if err := b.signal(c, syscall.SIGCONT); err != nil {
+		if err := syscall.Kill(b.pid(c), syscall.SIGCONT); err != nil {
 			return nil, err
 		}
 		time.Sleep(ttl / 3) // until late renewals are done
 	}
-	var lost sync.Map
-	_ = spread(count, func(i int) error {
-		if leases[i].Release() != nil {
-			lost.Store(i, true)
-		}
-		return nil
-	})
-	lost.Range(func(any, any) bool { r.lost++; return true })
-	return r, nil
+	n := float64(count)
+	return []float64{
+		(after.goroutines - before.goroutines) / n, (after.heap - before.heap) / n, (after.stack - before.stack) / n,
+		l.calls / took, 100 * client / took, 100 * l.cpu.Seconds() / took, all.release(),
+	}, nil
 }
 
-func (r *upkeep) watch(ctx context.Context, b *bench, c contender, length time.Duration) error {
-	before, err := b.load(ctx, c)
-	if err != nil {
-		return err
+// leases are locks of one process.
+type leases []struct {
+	key  string
+	held held // nil after release
+}
+
+func newLeases(name string, n int) leases {
+	all := make(leases, n)
+	for i := range all {
+		all[i].key = fmt.Sprintf("%s:%d", name, i)
 	}
-	cpu, start := processCPU(), time.Now()
-	time.Sleep(length)
-	took := time.Since(start).Seconds()
-	r.client = 100 * (processCPU() - cpu).Seconds() / took
-	after, err := b.load(ctx, c)
-	if err != nil {
+	return all
+}
+
+func (all leases) lock(ctx context.Context, p process) error {
+	return spread(len(all), func(i int) (err error) {
+		all[i].held, err = p.Lock(ctx, all[i].key)
 		return err
-	}
-	calls, _ := after.since(before, c.wire)
-	r.commands = calls / took
-	r.server = 100 * (after.cpu - before.cpu).Seconds() / took
-	return nil
+	})
+}
+
+// release returns how many of the leases were lost.
+func (all leases) release() float64 {
+	var lost atomic.Int64
+	_ = spread(len(all), func(i int) error {
+		if all[i].held.Release() != nil {
+			lost.Add(1)
+		}
+		all[i].held = nil
+		return nil
+	})
+	return float64(lost.Load())
 }
 
 // spread runs f for 0 to n-1 in some goroutines.
@@ -166,13 +159,4 @@ func memory() footprint {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return footprint{float64(runtime.NumGoroutine()), float64(m.HeapAlloc), float64(m.StackInuse)}
-}
-
-// processCPU returns the CPU time of this process.
-func processCPU() time.Duration {
-	var u syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

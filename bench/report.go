@@ -25,6 +25,13 @@ type column struct {
 	AtLeast float64 `json:"atLeast,omitempty"`
 	// None means that the target is 0.
 	None bool `json:"none,omitempty"`
+	// by makes the column a ratio: of the last column that is not one, to the same figure of
+	// another contender.
+	by reference
+	// unit multiplies a ratio; 0 means 1.
+	unit float64
+	// total means that the figure is the sum of the rounds.
+	total bool
 }
 
 type row struct {
@@ -43,24 +50,61 @@ func newTable(title string, columns ...column) *table {
 	return &table{Title: title, Columns: columns}
 }
 
-// add appends a contender's figures, one list of rounds per column. Values that
-// could not be measured are omitted.
-func (t *table) add(c contender, figures ...[]float64) {
-	r := &row{Contender: c.name, Ours: c.kind == ours}
-	for _, rounds := range figures {
-		known := make([]float64, 0, len(rounds)) // JSON has no NaN
-		for _, v := range rounds {
-			if !math.IsNaN(v) && !math.IsInf(v, 0) {
-				known = append(known, v)
-			}
+// measured returns the number of columns that are not ratios.
+func (t *table) measured() (n int) {
+	for _, c := range t.Columns {
+		if c.by == nil {
+			n++
 		}
-		m := median(known)
-		if len(known) == 0 {
-			m = 0
-		}
-		r.Cells = append(r.Cells, cell{m, known})
 	}
-	t.Rows = append(t.Rows, r)
+	return n
+}
+
+// add appends a row for each contender: its figures are lists of rounds, one for every measured
+// column.
+func (t *table) add(all []contender, figures [][][]float64) {
+	for i, c := range all {
+		r := &row{Contender: c.name, Ours: c.kind == ours}
+		last := -1
+		for _, col := range t.Columns {
+			if col.by == nil {
+				last++
+				r.Cells = append(r.Cells, col.cell(figures[i][last]))
+				continue
+			}
+			values := make([][]float64, len(all))
+			for k := range all {
+				values[k] = figures[k][last]
+			}
+			r.Cells = append(r.Cells, col.cell(ratios(values[i], col.by(all, values, c), max(col.unit, 1))))
+		}
+		t.Rows = append(t.Rows, r)
+	}
+}
+
+// join adds the columns of a table with the same rows.
+func (t *table) join(o *table) {
+	t.Columns = append(t.Columns, o.Columns...)
+	for i, r := range o.Rows {
+		t.Rows[i].Cells = append(t.Rows[i].Cells, r.Cells...)
+	}
+}
+
+// cell sums up rounds. Values that could not be measured are omitted.
+func (c column) cell(rounds []float64) cell {
+	known := make([]float64, 0, len(rounds)) // JSON has no NaN
+	for _, v := range rounds {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			known = append(known, v)
+		}
+	}
+	switch {
+	case len(known) == 0:
+		return cell{0, known}
+	case c.total:
+		known = []float64{sum(known)}
+	}
+	return cell{median(known), known}
 }
 
 // markdown renders the table: medians with the lowest and the highest round,

@@ -25,15 +25,11 @@ func quantile(values []float64, part float64) float64 {
 
 // jain is Jain's index of fairness: 1 if all got the same, 1/n if one got all.
 func jain(counts []float64) float64 {
-	var sum, squares float64
+	squares := 0.0
 	for _, n := range counts {
-		sum += n
 		squares += n * n
 	}
-	if squares == 0 {
-		return math.NaN()
-	}
-	return sum * sum / (float64(len(counts)) * squares)
+	return sum(counts) * sum(counts) / (float64(len(counts)) * squares)
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -50,20 +46,50 @@ func each(took []time.Duration, unit func(time.Duration) float64) []float64 {
 
 // ratios divides round by round, so that an influence that slowed down a whole round
 // cancels out.
-func ratios(values, by []float64) []float64 {
+func ratios(values, by []float64, unit float64) []float64 {
 	out := make([]float64, 0, len(values))
 	for i := range min(len(values), len(by)) {
-		out = append(out, values[i]/by[i])
+		out = append(out, unit*values[i]/by[i])
 	}
 	return out
 }
 
-// best returns the limit, if one takes part: the values of the bare client whose median is the
-// smallest, or the greatest if sign is negative.
-func best(all []contender, values [][]float64, sign float64) []float64 {
+func sum(values []float64) (total float64) {
+	for _, v := range values {
+		total += v
+	}
+	return total
+}
+
+// reference returns the values to which the values of c are compared.
+type reference func(all []contender, values [][]float64, c contender) []float64
+
+// least is the limit: the bare client with the smallest median, if one takes part.
+func least(all []contender, values [][]float64, _ contender) []float64 {
+	return best(all, values, 1, func(o contender) bool { return o.kind == limit })
+}
+
+// most is the limit if greater is better.
+func most(all []contender, values [][]float64, _ contender) []float64 {
+	return best(all, values, -1, func(o contender) bool { return o.kind == limit })
+}
+
+// bare is the bare client that c uses.
+func bare(all []contender, values [][]float64, c contender) []float64 {
+	return best(all, values, 1, func(o contender) bool { return o.kind == limit && o.client == c.client })
+}
+
+// fastestEtcd is the way to use etcd that takes most locks.
+func fastestEtcd(all []contender, values [][]float64, _ contender) []float64 {
+	return best(all, values, -1, func(o contender) bool { return o.client == etcdClient })
+}
+
+// best returns the values of the fitting contender whose median is the smallest, or the greatest
+// if sign is negative, or nil.
+func best(all []contender, values [][]float64, sign float64, fits func(contender) bool) []float64 {
 	var found []float64
 	for i, c := range all {
-		if c.kind == limit && (found == nil || sign*median(values[i]) < sign*median(found)) {
+		if fits(c) && (found == nil || sign*median(values[i]) < sign*median(found)) {
 			found = values[i]
 		}
 	}

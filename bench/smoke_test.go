@@ -12,7 +12,8 @@ import (
 // tiny is just enough for every line to run.
 var tiny = effort{
 	rounds: 1, slice: 5 * time.Millisecond, waiters: 8, crowds: 1, crowd: 50 * time.Millisecond,
-	drains: 1, leases: 20, most: 60, mostTTL: 300 * time.Millisecond, watch: 100 * time.Millisecond, ttl: 300 * time.Millisecond, crashes: 1, queues: []int{2, 4}, samples: 2, keys: 100,
+	drains: 1, leases: 20, most: 60, mostTTL: 300 * time.Millisecond, watch: 100 * time.Millisecond, ttl: 300 * time.Millisecond,
+	crashes: 1, queues: []int{2, 4}, samples: 2, keys: 100,
 	warmUp: 20 * time.Millisecond, settle: 20 * time.Millisecond, patience: 15 * time.Second, crashTTL: 50 * time.Millisecond,
 }
 
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 func TestExperiments_AllOfThemRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	b, err := newBench(ctx, tiny, regexp.MustCompile(""))
+	b, err := newBench(tiny, regexp.MustCompile(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,11 +36,6 @@ func TestExperiments_AllOfThemRun(t *testing.T) {
 	for _, e := range experiments() {
 		t.Run(e.name, func(t *testing.T) {
 			table := measured(ctx, t, b, e)
-			for _, row := range table.Rows {
-				if len(row.Cells) != len(table.Columns) {
-					t.Errorf("%s has %d figures for %d columns", row.Contender, len(row.Cells), len(table.Columns))
-				}
-			}
 			if text := table.markdown(); !strings.Contains(text, "Leasehold") {
 				t.Errorf("Leasehold does not take part:\n%s", text)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -11,9 +12,9 @@ import (
 
 // work is the result of goroutines that lock and unlock.
 type work struct {
-	pairs int
+	pairs float64
 	took  time.Duration
-	hung  int // goroutines that never got a lock that was free
+	hung  float64 // goroutines that never got a lock that was free
 }
 
 // The keys of a goroutine: always the same one, or a fresh one for each lock.
@@ -22,9 +23,9 @@ const (
 	freshKeys = "a fresh name for each lock"
 )
 
-// crowdOfPairs makes goroutines lock and unlock, each with its own keys and
-// its own context.
-func (b *bench) crowdOfPairs(ctx context.Context, p process, n int, name, keys string) (*work, error) {
+// crowdOfPairs makes goroutines, which are spread over the processes, lock and unlock, each with
+// its own keys and its own context.
+func (b *bench) crowdOfPairs(ctx context.Context, n int, name, keys string, procs ...process) (*work, error) {
 	crowd, cancel := b.limited(ctx, b.slice)
 	defer cancel()
 	var (
@@ -36,6 +37,7 @@ func (b *bench) crowdOfPairs(ctx context.Context, p process, n int, name, keys s
 	start := time.Now()
 	end := start.Add(b.slice)
 	for i := range n {
+		p := procs[i%len(procs)]
 		wg.Go(func() {
 			key := fmt.Sprintf("%s:%d", name, i)
 			next := key
@@ -51,7 +53,7 @@ func (b *bench) crowdOfPairs(ctx context.Context, p process, n int, name, keys s
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			sum.pairs += made
+			sum.pairs += float64(made)
 			sum.took = time.Since(start)
 			switch {
 			case err == nil:
@@ -71,55 +73,42 @@ func (w *work) rate() float64 {
 	if w.hung > 0 {
 		return math.NaN()
 	}
-	return float64(w.pairs) / w.took.Seconds()
-}
-
-func lockOnce(ctx context.Context, p process, key string) error {
-	h, err := p.Lock(ctx, key)
-	if err != nil {
-		return err
-	}
-	return h.Release()
+	return w.pairs / w.took.Seconds()
 }
 
 // throughput measures how many locks n goroutines take.
 func throughput(n int, keys string) func(context.Context, *bench) (*table, error) {
 	return func(ctx context.Context, b *bench) (*table, error) {
-		all := b.freeContenders()
-		procs, err := b.openAll(all, settings{ttl: 30 * time.Second})
-		if err != nil {
-			return nil, err
-		}
-		defer closeAll(procs)
-
-		rate, hung := grid(all), grid(all)
-		for round := range b.rounds + 1 {
-			for i, p := range procs {
-				w, err := b.crowdOfPairs(ctx, p, n, fmt.Sprintf("throughput:%d:%d", i, round), keys)
-				if err != nil {
-					return nil, fmt.Errorf("%s: %w", all[i].name, err)
-				}
-				if round > 0 {
-					hung[i] = append(hung[i], float64(w.hung))
-					rate[i] = append(rate[i], w.rate())
-				}
-			}
-		}
-
 		t := newTable(fmt.Sprintf("Throughput: %d goroutines, each with %s", n, keys),
-			column{Name: "pairs/s", Digits: 0}, column{Name: "% of limit", Digits: 0, AtLeast: 85},
-			column{Name: "% of its bare client", Digits: 0}, column{Name: "hung", Digits: 0, None: true})
-		most := best(all, rate, -1)
-		for i, c := range all {
-			t.add(c, rate[i], percent(ratios(rate[i], most)), percent(ratios(rate[i], bare(all, rate, c))), hung[i])
-		}
-		return t, nil
+			column{Name: "pairs/s"}, column{Name: "% of limit", AtLeast: 85, by: most, unit: 100},
+			column{Name: "% of its bare client", by: bare, unit: 100}, column{Name: "hung", None: true})
+		return b.compareOpen(t, b.freeContenders(), halfMinute, func(_ contender, p process, key string) ([]float64, error) {
+			w, err := b.crowdOfPairs(ctx, n, key, keys, p)
+			if err != nil {
+				return nil, err
+			}
+			return []float64{w.rate(), w.hung}, nil
+		})
 	}
 }
 
-func percent(values []float64) []float64 {
-	for i := range values {
-		values[i] *= 100
+// serverTime measures the cost of a free lock to the server, by the server's own count,
+// while 16 goroutines keep it busy: an idle server has cold caches.
+func serverTime(keys string) func(context.Context, *bench) (*table, error) {
+	return func(ctx context.Context, b *bench) (*table, error) {
+		t := newTable("Server time of a free lock and unlock, with "+keys,
+			column{Name: "µs", Digits: 1}, column{Name: "× limit", Digits: 2, AtMost: 2.5, by: least}, column{Name: "commands", Digits: 1})
+		all := slices.DeleteFunc(b.freeContenders(), func(c contender) bool { return c.client == etcdClient }) // it does not count time
+		return b.compareOpen(t, all, halfMinute, func(c contender, p process, key string) ([]float64, error) {
+			var w *work
+			l, err := b.loadOf(c, func() (err error) {
+				w, err = b.crowdOfPairs(ctx, 16, key, keys, p)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			return []float64{l.usec / w.pairs, l.calls / w.pairs}, nil
+		})
 	}
-	return values
 }

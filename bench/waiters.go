@@ -19,7 +19,7 @@ func waiters(ctx context.Context, b *bench) (*table, error) {
 		return nil, err
 	}
 	defer q.process.Close()
-	var figures [len(queueCalls)][][]float64
+	figures := make([][][]float64, len(queueCalls))
 	columns := make([]column, 0, len(b.queues))
 	for _, n := range b.queues {
 		if err := q.fill(ctx, n); err != nil {
@@ -32,13 +32,15 @@ func waiters(ctx context.Context, b *bench) (*table, error) {
 		for i := range usec {
 			figures[i] = append(figures[i], []float64{median(usec[i])})
 		}
-		columns = append(columns, column{Name: fmt.Sprintf("%d waiting", n), Digits: 0})
+		columns = append(columns, column{Name: fmt.Sprintf("%d waiting", n)})
 	}
 	columns[len(columns)-1].AtMost = 50
 	t := newTable("Server time of one call, µs, by how many wait for the lock", columns...)
-	for i, call := range queueCalls {
-		t.add(contender{name: "Leasehold, " + call.name, kind: call.kind}, figures[i]...)
+	var calls []contender
+	for _, call := range queueCalls {
+		calls = append(calls, contender{name: "Leasehold, " + call.name, kind: call.kind})
 	}
+	t.add(calls, figures)
 	return t, nil
 }
 
@@ -77,7 +79,7 @@ const outlast = 10 * time.Minute
 const window = 10 * time.Second
 
 func newQueueMeter(b *bench, c contender) (*queueMeter, error) {
-	p, err := b.open(c, settings{ttl: 30 * time.Second})
+	p, err := b.open(c, halfMinute)
 	if err != nil {
 		return nil, err
 	}
@@ -150,22 +152,13 @@ func (q *queueMeter) confirm(ctx context.Context) (err error) {
 // sample makes every call several times and returns the µs of each. The queue is
 // as long after the calls as before.
 func (q *queueMeter) sample(ctx context.Context, times int) (usec [len(queueCalls)][]float64, err error) {
-	before, err := q.b.load(ctx, q.who)
-	if err != nil {
-		return usec, err
-	}
 	for range times {
 		for i, call := range queueCalls {
-			if err := call.call(q, ctx); err != nil {
-				return usec, err
-			}
-			after, err := q.b.load(ctx, q.who)
+			l, err := q.b.loadOf(q.who, func() error { return call.call(q, ctx) })
 			if err != nil {
 				return usec, err
 			}
-			_, us := after.since(before, q.who.wire)
-			usec[i] = append(usec[i], us)
-			before = after
+			usec[i] = append(usec[i], l.usec)
 		}
 	}
 	return usec, nil
