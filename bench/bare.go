@@ -9,7 +9,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// bareClient is a Redis client, with what contenders without a library need of it.
+// bareClient is a Redis client with the calls of the contenders without a library.
 type bareClient struct {
 	set    func(ctx context.Context, key, value string, ttl time.Duration) (bool, error)
 	del    func(ctx context.Context, key, value string) (int64, error)

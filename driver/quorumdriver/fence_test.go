@@ -170,8 +170,7 @@ func TestAcquire_HR_B4_ALeaseThatWasOverGetsATokenOfItsOwn(t *testing.T) {
 	})
 }
 
-// daysAhead is a node whose counter of tokens was raised by a clock that was wrong, or that
-// answers late.
+// daysAhead is a node with a counter that a wrong clock has raised, or a node that answers late.
 type daysAhead struct {
 	*memdriver.Driver
 	ahead, late time.Duration

@@ -79,7 +79,7 @@ func TestCounter_IsPushedByAQuorumAndByASecondAtMost(t *testing.T) {
 			if token != want {
 				t.Errorf("%v: token %d, want %d", row.ahead, token, want)
 			}
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(2 * time.Millisecond) // virtual: the clock passes a token that is 1 ms ahead
 			release(t, d, driver.Ref{Key: req.Key, ID: "a"}, driver.Released)
 			if n := r.size() - 1; n != row.kept {
 				t.Errorf("%v: %d records are left for their tokens, want %d", row.ahead, n, row.kept)

@@ -361,15 +361,11 @@ func TestHandOver_OfManyPlacesFitsIntoAMessage(t *testing.T) {
 		d, other := open(t, rows), open(t, measuring{rows, &longest})
 		var got driver.Places
 		sub := watch(t, d, func(h driver.Hint) { got = h.Places })
-		all := func(id string) driver.Request {
-			req := shared(id)
-			req.Weight, req.Limit = driver.MaxNumbered, driver.MaxNumbered
-			return req
-		}
-		acquire(t, other, all("a"), driver.Granted)
-		next := all("b")
-		next.TicketTTL, next.HintAddress = next.TTL, sub.Address()
-		acquire(t, d, next, driver.Queued)
+		req := shared("a")
+		req.Weight, req.Limit = driver.MaxNumbered, driver.MaxNumbered
+		acquire(t, other, req, driver.Granted)
+		req.ID, req.TicketTTL, req.HintAddress = "b", req.TTL, sub.Address()
+		acquire(t, d, req, driver.Queued)
 		release(t, other, driver.Ref{Key: "k", ID: "a"}, driver.Released)
 		synctest.Wait()
 		if len(got.Numbers()) != driver.MaxNumbered || longest > 5000 {

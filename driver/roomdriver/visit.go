@@ -24,7 +24,7 @@ type call interface {
 // visit is the state of a call.
 type visit struct {
 	key     string
-	once    string // the id whose earlier use the step checks, or ""
+	once    string // the id that the step checks for an earlier use, or ""
 	mark    string // the key of the mark if the step reads it together with the record, or ""
 	reply   driver.Reply
 	called  bool

@@ -192,7 +192,11 @@ func TestCounter_StaysOutOfCallsInASlotThatMoves(t *testing.T) {
 			}
 			done := make(chan error, 1)
 			go func() { done <- row.call(d, key) }()
-			time.Sleep(200 * time.Millisecond) // it is made, or waits for the end of the move
+			select {
+			case err := <-done:
+				done <- err
+			case <-time.After(200 * time.Millisecond): // it waits for the end of the move
+			}
 			move.Rest()
 			move.End()
 			if err := <-done; err != nil {

@@ -52,8 +52,8 @@ func TestPlaces_OfAHolderThatWasEvictedAreGiven(t *testing.T) {
 	}
 }
 
-// TestRenew_ARecordOfAnotherFormIsNotProlonged: scalars with one word less, whose words have
-// other meanings, would open the room to a writer beside a reader.
+// TestRenew_ARecordOfAnotherFormIsNotProlonged: a script that takes scalars with one word less
+// for its own would open the room to a writer next to a reader.
 func TestRenew_ARecordOfAnotherFormIsNotProlonged(t *testing.T) {
 	l := newLens(lensStart)
 	mustAcquire(t, l.store, driver.Granted, asking("long", reads, func(req *driver.Request) { req.TTL = 3 * time.Hour }))

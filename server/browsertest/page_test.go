@@ -306,7 +306,7 @@ func TestPage_ASilentStoreIsInTheDotAndItsRoundTripIsUnknown(t *testing.T) {
 	p.until("everything is grey", `[".fill", ".key a"].every((s) => { const c = getComputedStyle(document.querySelector(s)); const rgb = (s === ".fill" ? c.backgroundColor : c.color).match(/\d+/g).slice(0, 3); return Math.max(...rgb) - Math.min(...rgb) < 30; })`)
 	p.judge("the table of a store that is away")
 	age := js[string](p, row("orders/42")+".querySelector('.age').innerText")
-	time.Sleep(2100 * time.Millisecond)
+	time.Sleep(2100 * time.Millisecond) // a time that goes on would show two more seconds
 	if after := js[string](p, row("orders/42")+".querySelector('.age').innerText"); after != age {
 		t.Errorf("held for %s, and then %s", age, after)
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // sparse is a store whose list has no name on its first pages.
@@ -78,12 +80,13 @@ func TestPage_ALeaseThatIsNotToldOfIsNotOver(t *testing.T) {
 		v.take(driver.Request{Key: "gpu", ID: id, Mode: driver.Shared, Limit: 300, TTL: 4 * time.Second, Since: time.Now()})
 		refs[i] = driver.Ref{Key: "gpu", ID: id, TTL: 4 * time.Second}
 	}
-	go func() {
-		for t.Context().Err() == nil {
+	var renewing sync.WaitGroup
+	t.Cleanup(renewing.Wait)
+	renewing.Go(func() {
+		for timing.Sleep(t.Context(), 500*time.Millisecond) {
 			v.store.Renew(context.Background(), refs, func(int, driver.Reply, error) {})
-			time.Sleep(500 * time.Millisecond)
 		}
-	}()
+	})
 	p := open(t, v.url+"#/lock/gpu", 1280, 800)
 	p.until("leases of an unknown rest", `[...document.querySelectorAll(".holder .left")].filter((x) => x.innerText === "not known").length === 20`)
 	if n := js[int](p, `[...document.querySelectorAll(".holder .left")].filter((x) => x.innerText === "over").length`); n > 0 {

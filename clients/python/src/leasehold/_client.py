@@ -320,7 +320,7 @@ class Lock:
     def _lease(self, on_lost: Callable[[], None] | None) -> Lease:
         """A lease that is not taken yet, of this process: after a fork its owner is another one."""
         terms = {**self._terms, "owner": self._client.owner}
-        return Lease(self._client, self.name, self._ttl, self._wait, terms, on_lost)
+        return Lease(self, terms, on_lost)
 
     def acquire(self) -> Lease:
         """Takes the lock and returns the lease, which has to be released: by a with statement,
@@ -346,16 +346,8 @@ class Lock:
 class Lease:
     """A lock that was taken. It is released once."""
 
-    def __init__(
-        self,
-        client: Client,
-        name: str,
-        ttl: float,
-        wait: float | None,
-        terms: dict[str, Any],
-        on_lost: Callable[[], None] | None,
-    ) -> None:
-        self.name = name
+    def __init__(self, lock: Lock, terms: dict[str, Any], on_lost: Callable[[], None] | None) -> None:
+        self.name = lock.name
         #: The lease id, which makes every request repeatable.
         self.id = uuid.uuid4().hex
         #: The fencing token: greater than every one given before for this lock.
@@ -364,16 +356,16 @@ class Lease:
         self.places: list[int] = []
         #: Whether a waiter was queued at the last renewal, every third of ttl.
         self.wanted = False
-        self._client = client
-        self._ttl = ttl
-        self._wait = wait
+        self._client = lock._client
+        self._ttl = lock._ttl
+        self._wait = lock._wait
         self._terms = terms
         self._on_lost = on_lost
         self._pid = os.getpid()
         self._deadline = 0.0
         self._lost: str | None = None
-        self._keeper = threading.Thread(target=self._keep, name=f"lease of {name}", daemon=True)
-        self._watcher = threading.Thread(target=self._watch, name=f"end of {name}", daemon=True)  # calls on_lost
+        self._keeper = threading.Thread(target=self._keep, name=f"lease of {self.name}", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name=f"end of {self.name}", daemon=True)  # calls on_lost
         self._entered = False  # by a with statement
         self._lock = threading.Lock()  # guards _lost, and the setting of _over by release
         self._over = threading.Event()

@@ -40,8 +40,8 @@ func TestClientPackages_PassTheirTests(t *testing.T) {
 	}
 }
 
-// readmes are how the README of a package is run: a text before its blocks, and one after the
-// block with the token, whose client has to work.
+// readmes are how the README of a package is run: a text before its blocks, and one that uses the
+// client of the block with the token.
 var readmes = map[string]struct{ language, begin, secured, program string }{
 	"python": {"python", `import sys; sys.path.insert(0, "src")
 class Done:
