@@ -59,7 +59,7 @@ BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/c
 
 # COUNTED are the packages that count and explore. make test runs them only without the race
 # detector, which allocates itself and is too slow to explore far. They run next to the other
-# packages, one at a time and with a lower priority.
+# packages.
 COUNTED := ./internal/test/costs ./internal/test/explore ./internal/test/mutate/source ./driver/roomdriver
 
 # Packages and tests wait most of the time, for servers and for leases to end.
@@ -77,12 +77,12 @@ test-race:
 	@packages=$$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$)); set -x; \
 	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
 test-counts:
-	nice $(GO) test -vet=off -short -p 1 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/test/matrix
-	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|AreUsedAgain' ./internal/redisroom
-	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/test/locktest
-	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort' .
-	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run LeaseIsSmall ./internal/test/library
-	nice $(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
+	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/test/matrix
+	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|AreUsedAgain' ./internal/redisroom
+	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/test/locktest
+	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort' .
+	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run LeaseIsSmall ./internal/test/library
+	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
 
 # SHORT is empty at night: the live tests then run at full length.
 SHORT := -short
