@@ -50,6 +50,11 @@ func (t *task) slack() clock.Instant {
 // keeper renews leases and tickets, using one heap, one timer, and batched renewals of
 // all tasks that are due or nearly due. It has goroutines only while batches are under
 // way. It is safe for concurrent use.
+//
+// A store that answers slowly, or a process that has too little of a processor, falls behind.
+// The tasks then stay in the heap, where they cost nothing, until a batch is answered; and the
+// time limit of a batch begins when it leaves. So each lease is renewed later, and none is lost
+// as long as each can be renewed once per TTL.
 type keeper struct {
 	renew func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error))
 	now   func() time.Time
@@ -59,19 +64,26 @@ type keeper struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	heap   dueHeap[task]
-	timer  alarmTimer
-	closed bool
+	batches limiter // for batches without an answer yet
+
+	mu      sync.Mutex
+	heap    dueHeap[task]
+	timer   alarmTimer
+	sending bool // fire is under way
+	closed  bool
 }
 
-// maxBatch bounds the refs of one renewal.
-const maxBatch = 1000
+const (
+	// maxBatch bounds the refs of one renewal.
+	maxBatch = 1000
+	// maxBatches bounds the batches under way that have no answer yet.
+	maxBatches = 32
+)
 
 // newKeeper returns a keeper that renews with renew and reads the time from now.
 func newKeeper(renew func(context.Context, []driver.Ref, func(int, driver.Reply, error)), now func() time.Time) *keeper {
 	ctx, cancel := context.WithCancel(context.Background())
-	k := &keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel}
+	k := &keeper{renew: renew, now: now, epoch: clock.NewEpoch(now()), ctx: ctx, cancel: cancel, batches: limiter{most: maxBatches}}
 	k.heap.place = func(t *task) *int32 { return &t.place }
 	return k
 }
@@ -148,39 +160,56 @@ func (k *keeper) arm() {
 	}
 }
 
-// fire sends due renewals. It runs in the timer's goroutine.
+// fire sends due renewals, until none is due. It runs in the timer's goroutine.
 func (k *keeper) fire() {
 	k.mu.Lock()
 	k.timer.at = 0
-	if k.closed {
+	if k.closed || k.sending {
 		k.mu.Unlock()
 		return
 	}
-	now := k.now()
-	due := k.collect(k.epoch.Instant(now))
-	k.arm()
+	k.sending = true
 	k.wg.Add(1) // under the mutex: Close is not waiting yet
 	k.mu.Unlock()
 	defer k.wg.Done()
-
-	for _, b := range k.batches(due, now) {
-		k.wg.Go(func() { k.send(b) })
+	for {
+		p, ok := k.batches.pass()
+		if !ok {
+			p, ok = k.batches.wait(k.ctx, nil, func() time.Duration { return time.Hour })
+		}
+		if !ok {
+			return // closed
+		}
+		due, now := k.collect()
+		if len(due) == 0 {
+			k.batches.leave(p, false)
+			return
+		}
+		k.sendAll(k.group(due, now), p)
 	}
 }
 
-// collect takes the due tasks and, if there are any, the nearly due tasks.
-func (k *keeper) collect(now clock.Instant) []*task {
-	var due []*task
-	for {
+// collect takes the due tasks and, if there are any, the nearly due tasks, as many as one batch
+// may have. If there are none it sets the timer, and fire ends.
+func (k *keeper) collect() (due []*task, now time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now = k.now()
+	instant := k.epoch.Instant(now)
+	for len(due) < maxBatch {
 		t, at := k.heap.first()
-		if t == nil || at > now && (len(due) == 0 || at > now+t.slack()) {
+		if t == nil || at > instant && (len(due) == 0 || at > instant+t.slack()) {
 			break
 		}
 		k.heap.remove(t)
 		t.flying, t.again = true, 0
 		due = append(due, t)
 	}
-	return due
+	if len(due) == 0 {
+		k.sending = false
+		k.arm()
+	}
+	return due, now
 }
 
 // batch is one renewal of tasks with similar time limits.
@@ -190,11 +219,10 @@ type batch struct {
 	try   time.Duration
 }
 
-// batches groups tasks by the order of magnitude of their time limits, so that a lease of
+// group groups tasks by the order of magnitude of their time limits, so that a lease of
 // seconds does not shorten the try of a lease of hours.
-func (k *keeper) batches(due []*task, now time.Time) []*batch {
+func (k *keeper) group(due []*task, now time.Time) (all []*batch) {
 	open := make(map[int]*batch)
-	var all []*batch
 	for _, t := range due {
 		ref, try, ok := t.of.Ask(now)
 		if !ok {
@@ -203,7 +231,7 @@ func (k *keeper) batches(due []*task, now time.Time) []*batch {
 		}
 		size := bits.Len64(uint64(max(try, 0)))
 		b := open[size]
-		if b == nil || len(b.refs) == maxBatch {
+		if b == nil {
 			b = &batch{try: try}
 			open[size] = b
 			all = append(all, b)
@@ -215,11 +243,29 @@ func (k *keeper) batches(due []*task, now time.Time) []*batch {
 	return all
 }
 
-func (k *keeper) send(b *batch) {
+// sendAll sends batches that left as p, and ends p with their first answer.
+func (k *keeper) sendAll(all []*batch, p pass) {
+	var once sync.Once
+	leave := func(answered bool) { once.Do(func() { k.batches.leave(p, answered) }) }
+	k.wg.Go(func() {
+		var sent sync.WaitGroup
+		for _, b := range all {
+			sent.Go(func() { k.send(b, leave) })
+		}
+		sent.Wait()
+		leave(false)
+	})
+}
+
+// send sends a batch, and calls leave(true) at each answer.
+func (k *keeper) send(b *batch, leave func(answered bool)) {
 	ctx, cancel := context.WithTimeout(k.ctx, b.try)
 	defer cancel()
 	sent := k.now() // before the request leaves: the store counts from later
 	k.renew(ctx, b.refs, func(i int, reply driver.Reply, err error) {
+		if err == nil {
+			leave(true)
+		}
 		k.landed(b.tasks[i], b.tasks[i].of.Answer(sent, reply, err))
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -146,7 +147,7 @@ func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 		for _, b := range *all {
 			counts[b]++
 		}
-		want := map[sentBatch]int{{1000, time.Hour}: 1, {250, time.Hour}: 1, {1000, 10 * ms}: 1, {250, 10 * ms}: 1}
+		want := map[sentBatch]int{{500, time.Hour}: 2, {250, time.Hour}: 1, {500, 10 * ms}: 2, {250, 10 * ms}: 1}
 		if !maps.Equal(counts, want) {
 			t.Errorf("batches %v", counts)
 		}
@@ -320,5 +321,90 @@ func TestKeeper_EveryTaskIsAskedInTime(t *testing.T) {
 				t.Fatalf("%d tasks left", n)
 			}
 		})
+	})
+}
+
+// keepMany keeps n probes of a period of a second and a time limit of a second, all due at once.
+func keepMany(k *keeper, n int) []*probe {
+	all := make([]*probe, n)
+	for i := range all {
+		all[i] = newProbe(time.Second)
+		k.Add(&all[i].task, time.Now())
+	}
+	return all
+}
+
+// longestGap returns the longest time between two renewals of a probe until now.
+func longestGap(all []*probe) (longest time.Duration) {
+	for _, p := range all {
+		for i := range p.asked {
+			next := time.Now()
+			if i+1 < len(p.asked) {
+				next = p.asked[i+1]
+			}
+			longest = max(longest, next.Sub(p.asked[i]))
+		}
+	}
+	return longest
+}
+
+// A store serves 40 batches a second, one after the other, and is to serve 50. Requests that it
+// serves after their time limit have failed.
+func TestKeeper_AStoreThatFallsBehindRenewsLaterAndFailsNobody(t *testing.T) {
+	var failed atomic.Int64
+	turn := make(chan struct{}, 1)
+	inTime(t, func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		turn <- struct{}{}
+		time.Sleep(25 * time.Millisecond)
+		<-turn
+		for i := range refs {
+			if ctx.Err() != nil {
+				failed.Add(1)
+			}
+			each(i, driver.Reply{}, ctx.Err())
+		}
+	}, func(t *testing.T, k *keeper) {
+		turn = make(chan struct{}, 1) // of this bubble
+		all := keepMany(k, 50*maxBatch)
+		settle(8 * time.Second)
+		if gap := longestGap(all); failed.Load() > 0 || gap > 2500*time.Millisecond {
+			t.Errorf("%d renewals failed, and the longest pause between two was %v", failed.Load(), gap)
+		}
+	})
+}
+
+// A node answers nothing, and has two of three leases.
+func TestKeeper_ANodeThatHangsDelaysNoOther(t *testing.T) {
+	hangs := make(map[string]bool)
+	inTime(t, func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+		for i, ref := range refs {
+			if !hangs[ref.Key] {
+				each(i, driver.Reply{}, nil)
+			}
+		}
+		for i, ref := range refs {
+			if hangs[ref.Key] {
+				<-ctx.Done()
+				each(i, driver.Reply{}, ctx.Err())
+			}
+		}
+	}, func(t *testing.T, k *keeper) {
+		var healthy []*probe
+		k.mu.Lock() // nothing leaves before hangs is complete
+		all := make([]*probe, 60*maxBatch)
+		for i := range all {
+			all[i] = newProbe(time.Second)
+			k.schedule(&all[i].task, k.epoch.Instant(time.Now()))
+			if i%3 == 0 {
+				healthy = append(healthy, all[i])
+			} else {
+				hangs[fmt.Sprintf("%p", all[i])] = true
+			}
+		}
+		k.mu.Unlock()
+		settle(8 * time.Second)
+		if gap := longestGap(healthy); gap > 2*time.Second {
+			t.Errorf("the longest pause between two renewals of a healthy node was %v", gap)
+		}
 	})
 }

@@ -22,7 +22,7 @@ const (
 	span = 250 * time.Millisecond
 	// firstProbes is how many more requests may leave after a span without an answer,
 	// because all requests under way may be at one hanging node. The total doubles with
-	// each further such span; a single step adds at most inFlight.
+	// each further such span; a single step adds at most the limit.
 	firstProbes = 16
 )
 
@@ -34,12 +34,13 @@ var (
 
 // limiter bounds the requests under way, and lets them leave in the order of their arrival.
 type limiter struct {
+	most     int // requests under way, such as inFlight
 	mu       sync.Mutex
 	first    pass      // the oldest span whose requests count
 	spans    []int     // requests under way by the span in which they left, starting with first
 	busy     int       // the sum of spans
 	answered bool      // a request was answered in this span
-	probes   int       // how many requests may leave beyond inFlight
+	probes   int       // how many requests may leave beyond the limit
 	line     list.List // of *queuedRequest
 	timer    *time.Timer
 }
@@ -54,12 +55,12 @@ type queuedRequest struct {
 	pass   pass
 }
 
-// pass lets a request leave if fewer than inFlight are under way; then no request
+// pass lets a request leave if fewer than the limit are under way; then no request
 // queues. The caller must call leave afterwards.
 func (g *limiter) pass() (pass, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.busy >= inFlight {
+	if g.busy >= g.most {
 		return 0, false
 	}
 	return g.countStarted(), true
@@ -148,7 +149,7 @@ func (g *limiter) writeOff(before pass) {
 
 // startQueued lets queued requests leave, up to the limit. The caller holds mu.
 func (g *limiter) startQueued() {
-	for g.line.Len() > 0 && g.busy < inFlight+g.probes {
+	for g.line.Len() > 0 && g.busy < g.most+g.probes {
 		s := g.line.Remove(g.line.Front()).(*queuedRequest)
 		s.pass = g.countStarted()
 		close(s.called)
@@ -161,7 +162,7 @@ func (g *limiter) tick() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.answered {
-		g.probes += min(max(firstProbes, g.probes), inFlight)
+		g.probes += min(max(firstProbes, g.probes), g.most)
 	}
 	g.answered = false
 	g.spans = append(g.spans, 0)

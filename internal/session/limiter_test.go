@@ -76,7 +76,7 @@ func (c *crowd) gone(t *testing.T) int {
 
 func inCrowd(t *testing.T, f func(t *testing.T, c *crowd)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, &crowd{start: time.Now()}) })
+	synctest.Test(t, func(t *testing.T) { f(t, &crowd{limiter: limiter{most: inFlight}, start: time.Now()}) })
 }
 
 // passes lets n requests leave at once.

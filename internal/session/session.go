@@ -54,6 +54,7 @@ func New(d driver.Driver, log *slog.Logger, tell func(Outage)) *Session {
 	s := &Session{
 		drv: d, verbs: d, punctual: punctualityOf(d), epoch: clock.NewEpoch(clock.Now()),
 		waiters: make(map[string]*Waiter), holds: make(map[string]*Hold),
+		asking: limiter{most: inFlight}, undoing: limiter{most: inFlight},
 	}
 	s.life, s.shut = context.WithCancel(context.Background())
 	if tell == nil {
