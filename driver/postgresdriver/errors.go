@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -44,10 +45,30 @@ func unavailable(err error) error {
 	case err == nil, errors.Is(err, driver.ErrUnavailable):
 		return err
 	case permanent(err):
-		return fmt.Errorf("%w: %w", driver.ErrPermanent, err)
+		return fmt.Errorf("%w: %w", driver.ErrPermanent, onOneLine(err))
 	}
-	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", driver.ErrUnavailable, onOneLine(err))
 }
+
+// onOneLine returns err without line breaks: pgconn writes a line for each address, and with
+// sslmode=prefer each twice.
+func onOneLine(err error) error {
+	lines := slices.Compact(strings.Split(err.Error(), "\n\t"))
+	if len(lines) == 1 {
+		return err
+	}
+	return &flat{strings.ReplaceAll(strings.Join(lines, "; "), ":; ", ": "), err}
+}
+
+// flat is an error with another text.
+type flat struct {
+	text string
+	error
+}
+
+func (f *flat) Error() string { return f.text }
+
+func (f *flat) Unwrap() error { return f.error }
 
 // permanent reports whether time heals no part of err. An attempt to connect may fail in
 // several parts: one for each host, or for each address of a host.

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
 // sharing is for how long other calls share the connections with one in the background. Without
@@ -160,7 +162,7 @@ func (p *pool) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 		if conn, last = p.conns.Acquire(context.WithValue(ctx, skipping{}, skip)); last == nil {
 			return conn, nil
 		}
-		err = errors.Join(err, last)
+		err = oneline.Join(err, last)
 	}
 	if p.mayBeAhead(err) {
 		err = ahead{err}
