@@ -1,0 +1,47 @@
+package s3driver
+
+import (
+	"net/url"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// urlOf returns the URL of a bucket, with more options.
+func urlOf(t testing.TB, endpoint, options string) string {
+	t.Helper()
+	return "s3://" + fakes3.Bucket + "?endpoint=" + url.QueryEscape(endpoint) + options
+}
+
+// environment sets credentials, and hides those of the machine.
+func environment(t testing.TB) {
+	t.Helper()
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": fakes3.AccessKey, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "", "AWS_PROFILE": "",
+		"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+		"AWS_EC2_METADATA_DISABLED": "true",
+	} {
+		t.Setenv(name, value)
+	}
+}
+
+// openAt returns a driver on a server.
+func openAt(t testing.TB, rawURL string, opts ...roomdriver.Option) *Driver {
+	t.Helper()
+	client, bucket, own, err := parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := newOptions(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := open(client, bucket, o, opts...)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
