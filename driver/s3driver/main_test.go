@@ -1,6 +1,7 @@
 package s3driver
 
 import (
+	"net"
 	"net/url"
 	"testing"
 
@@ -44,4 +45,14 @@ func openAt(t testing.TB, rawURL string, opts ...roomdriver.Option) *Driver {
 	d := open(client, bucket, o, opts...)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
+}
+
+// listenAt listens at an address that was in use before.
+func listenAt(t testing.TB, address net.Addr) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", address.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
@@ -136,22 +138,20 @@ const (
 
 // List implements [roomdriver.Table].
 func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriver.Page, err error) {
-	names, next, now, err := b.names(ctx, b.objects(prefix), cursor, pageSize)
+	objects, next, now, err := b.objects(ctx, prefix, cursor, pageSize)
 	if err != nil {
 		return page, unavailable(err)
 	}
 	page.Now, page.Next = now, next
-	page.Entries = make([]roomdriver.Entry, 0, len(names))
 	var mu sync.Mutex
-	err = parallel(names, func(object types.Object) error {
-		key, ok := b.key(aws.ToString(object.Key))
-		if !ok || !strings.HasPrefix(key, prefix) || aws.ToInt64(object.Size) == 0 {
+	err = b.each(ctx, objects, func(ctx context.Context, key string) error {
+		if !strings.HasPrefix(key, prefix) {
 			return nil
 		}
 		record, _, _, err := b.Load(ctx, key)
-		if err == nil && record != nil {
-			mu.Lock()
-			defer mu.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
+		if record != nil {
 			page.Entries = append(page.Entries, roomdriver.Entry{Key: key, Record: record})
 		}
 		return err
@@ -159,11 +159,11 @@ func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriv
 	return page, unavailable(err)
 }
 
-// names returns a page of the objects whose names begin with prefix.
-func (b *bucket) names(ctx context.Context, prefix, cursor string, most int32) (objects []types.Object, next string, now time.Time, err error) {
+// objects returns a page of the objects whose keys may begin with prefix.
+func (b *bucket) objects(ctx context.Context, prefix, cursor string, most int32) (objects []types.Object, next string, now time.Time, err error) {
 	r := b.request(ctx)
 	defer r.cancel()
-	in := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: &prefix, MaxKeys: &most}
+	in := &s3.ListObjectsV2Input{Bucket: &b.name, Prefix: aws.String(b.start(prefix)), MaxKeys: &most}
 	if cursor != "" {
 		in.ContinuationToken = &cursor
 	}
@@ -185,32 +185,30 @@ func (b *bucket) names(ctx context.Context, prefix, cursor string, most int32) (
 // Sweep implements [roomdriver.Sweeper]. A record that was written within the last hour is not
 // read: nearly all of them remember a token for as long.
 func (t table) Sweep(ctx context.Context, limit int) (removed int, err error) {
-	b := t.bucket
 	var count atomic.Int64
-	for cursor, more := "", true; more; more = cursor != "" && count.Load() < int64(limit) {
-		names, next, now, err := b.names(ctx, b.objects(""), cursor, pageMost)
+	sweep := func(ctx context.Context, key string) error {
+		if count.Load() >= int64(limit) {
+			return nil
+		}
+		return t.Update(ctx, key, func(record []byte, now time.Time) ([]byte, error) {
+			if end, forever, err := roomdriver.End(record); err != nil || forever || end.After(now) {
+				return record, nil //nolint:nilerr // a record that cannot be read stays
+			}
+			count.Add(1)
+			return nil, nil
+		})
+	}
+	for cursor := ""; ; {
+		objects, next, now, err := t.bucket.objects(ctx, "", cursor, pageMost)
 		if err != nil {
 			return int(count.Load()), unavailable(err)
 		}
-		err = parallel(names, func(object types.Object) error {
-			key, ok := b.key(aws.ToString(object.Key))
-			if !ok || aws.ToInt64(object.Size) == 0 || now.Sub(aws.ToTime(object.LastModified)) < memory || count.Load() >= int64(limit) {
-				return nil
-			}
-			return t.Update(ctx, key, func(record []byte, now time.Time) ([]byte, error) {
-				if end, forever, err := roomdriver.End(record); err != nil || forever || end.After(now) {
-					return record, nil //nolint:nilerr // a record that cannot be read stays
-				}
-				count.Add(1)
-				return nil, nil
-			})
-		})
-		if err != nil {
+		objects = slices.DeleteFunc(objects, func(o types.Object) bool { return now.Sub(aws.ToTime(o.LastModified)) < memory })
+		if err := t.bucket.each(ctx, objects, sweep); err != nil || next == "" {
 			return int(count.Load()), err
 		}
 		cursor = next
 	}
-	return int(count.Load()), nil
 }
 
 // Close implements [roomdriver.Table].
@@ -219,34 +217,16 @@ func (b *bucket) Close() error { return nil }
 // workers bounds the requests of one listing that are under way.
 const workers = 16
 
-// parallel calls f for all objects, and returns one of the errors.
-func parallel(objects []types.Object, f func(types.Object) error) error {
-	var wg sync.WaitGroup
-	next := make(chan types.Object)
-	failed := make(chan error, workers)
-	for range min(workers, len(objects)) {
-		wg.Go(func() {
-			var err error
-			for object := range next {
-				if err == nil { // otherwise the rest is not needed
-					err = f(object)
-				}
-			}
-			failed <- err
-		})
-	}
+// each calls f for the records of objects, several at a time. After an error it ends soon.
+func (b *bucket) each(ctx context.Context, objects []types.Object, f func(ctx context.Context, key string) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
 	for _, object := range objects {
-		next <- object
-	}
-	close(next)
-	wg.Wait()
-	close(failed)
-	for err := range failed {
-		if err != nil {
-			return err
+		if key, ok := b.key(aws.ToString(object.Key)); ok && aws.ToInt64(object.Size) > 0 && ctx.Err() == nil {
+			group.Go(func() error { return f(ctx, key) })
 		}
 	}
-	return nil
+	return group.Wait()
 }
 
 // Names of objects consist of parts in base64url: they need no escaping in a URL or in XML, and no
@@ -263,9 +243,9 @@ func (b *bucket) object(key string) string {
 	return b.prefix + "/" + parts(base64.RawURLEncoding.EncodeToString([]byte(key))) + suffix
 }
 
-// objects returns how the names of all records begin whose keys begin with prefix. Other names may
-// begin with it, too: base64 shows groups of three bytes.
-func (b *bucket) objects(prefix string) string {
+// start returns how the names of all records begin whose keys begin with prefix. Other names may
+// begin so, too: base64 shows groups of three bytes.
+func (b *bucket) start(prefix string) string {
 	return b.prefix + "/" + parts(base64.RawURLEncoding.EncodeToString([]byte(prefix[:len(prefix)/3*3])))
 }
 
