@@ -26,7 +26,6 @@ func findings(t *testing.T, d *Driver) map[string]driver.Finding {
 }
 
 func TestCheck_ASoundBucketIsGood(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	all := findings(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "")))
 	for _, f := range all {
@@ -40,7 +39,6 @@ func TestCheck_ASoundBucketIsGood(t *testing.T) {
 }
 
 func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
-	environment(t)
 	rule := func(prefix, action string) string {
 		return "<LifecycleConfiguration><Rule><ID>tidy</ID><Filter><Prefix>" + prefix + "</Prefix></Filter><Status>Enabled</Status>" + action +
 			"</Rule></LifecycleConfiguration>"
@@ -83,7 +81,6 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 }
 
 func TestCheck_ComparesClocks(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	ahead := findings(t, openAt(t, urlOf(t, s.Start(t, time.Minute).URL, "")))
 	if f := ahead["clock"]; f.Severity != driver.Warning || !strings.Contains(f.What, "differs from ours by") {
@@ -105,7 +102,6 @@ func TestCheck_ComparesClocks(t *testing.T) {
 }
 
 func TestCheck_AStoreThatDoesNotAnswerIsAnError(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
 	s.Inject(func(*http.Request) fakes3.Fault { return fakes3.Cut })

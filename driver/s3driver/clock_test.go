@@ -12,7 +12,6 @@ import (
 // TestClock_NoServerEndsALeaseOfAnotherEarly plays two servers whose clocks differ by as much as they
 // may, from every phase of a step.
 func TestClock_NoServerEndsALeaseOfAnotherEarly(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	s.Hold()
 	slow := openAt(t, urlOf(t, s.Start(t, -skew/2).URL, ""))
@@ -49,7 +48,6 @@ func TestClock_NoServerEndsALeaseOfAnotherEarly(t *testing.T) {
 
 // TestClock_TokensRiseAlthoughItIsSteppedBack checks that a record outlives its lock.
 func TestClock_TokensRiseAlthoughItIsSteppedBack(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	s.Hold()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
@@ -69,7 +67,6 @@ func TestClock_TokensRiseAlthoughItIsSteppedBack(t *testing.T) {
 
 // TestRenew_OfATicketWithinAStepWritesNothing is the reason for the length of a step.
 func TestRenew_OfATicketWithinAStepWritesNothing(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	s.Hold()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""), roomdriver.WithSweep(0))
@@ -97,7 +94,6 @@ func TestRenew_OfATicketWithinAStepWritesNothing(t *testing.T) {
 
 // TestCosts_AreAsDocumented counts the requests of a probe, of a lock and of a try.
 func TestCosts_AreAsDocumented(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""), roomdriver.WithSweep(0))
 	acquire := func(id string) error {

@@ -94,7 +94,6 @@ func TestConformance_WithoutConditionalDeletes(t *testing.T) {
 }
 
 func conform(t *testing.T, lacks fakes3.Lacks, opts ...roomdriver.Option) {
-	environment(t)
 	s := fakes3.New()
 	s.Lack(lacks)
 	s.Hold()
@@ -122,7 +121,6 @@ func rules(t *testing.T, log []fakes3.Request) {
 }
 
 func TestTable(t *testing.T) {
-	environment(t)
 	for name, lacks := range map[string]fakes3.Lacks{
 		"full": fakes3.Nothing, "no conditional deletes": fakes3.ConditionalDeletes, "ignored conditions of deletes": fakes3.IfMatchOfDelete,
 	} {

@@ -97,7 +97,6 @@ func (c *chain) check(t *testing.T) {
 // TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote plays several processes while requests and
 // answers are lost.
 func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
-	environment(t)
 	for name, lacks := range map[string]fakes3.Lacks{"full": fakes3.Nothing, "no conditional deletes": fakes3.ConditionalDeletes} {
 		t.Run(name, func(t *testing.T) {
 			s := fakes3.New()
@@ -191,7 +190,6 @@ func (n *notes) try(ctx context.Context, client *leasehold.Client, proc, attempt
 // TestClients_KeepThePromisesDuringFaults plays clients of several servers, whose clocks differ, while
 // requests and answers are lost, and while all servers are silent for a second.
 func TestClients_KeepThePromisesDuringFaults(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	n := &notes{began: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -3,6 +3,7 @@ package s3driver
 import (
 	"net"
 	"net/url"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,24 +12,24 @@ import (
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain sets credentials, hides those of the machine, and looks for goroutines that are left.
+func TestMain(m *testing.M) {
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": fakes3.AccessKey, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "", "AWS_PROFILE": "",
+		"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_CONFIG_FILE": os.DevNull, "AWS_SHARED_CREDENTIALS_FILE": os.DevNull,
+		"AWS_EC2_METADATA_DISABLED": "true",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // urlOf returns the URL of a bucket, with more options.
 func urlOf(t testing.TB, endpoint, options string) string {
 	t.Helper()
 	return "s3://" + fakes3.Bucket + "?endpoint=" + url.QueryEscape(endpoint) + options
-}
-
-// environment sets credentials, and hides those of the machine.
-func environment(t testing.TB) {
-	t.Helper()
-	for name, value := range map[string]string{
-		"AWS_ACCESS_KEY_ID": fakes3.AccessKey, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "", "AWS_PROFILE": "",
-		"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_CONFIG_FILE": "/dev/null", "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
-		"AWS_EC2_METADATA_DISABLED": "true",
-	} {
-		t.Setenv(name, value)
-	}
 }
 
 // openAt returns a driver on a server.

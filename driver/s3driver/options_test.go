@@ -12,7 +12,6 @@ import (
 )
 
 func TestOpen_TakesTheFormsOfAURL(t *testing.T) {
-	environment(t)
 	for rawURL, want := range map[string]struct {
 		prefix, region string
 		pathStyle      bool
@@ -41,7 +40,6 @@ func TestOpen_TakesTheFormsOfAURL(t *testing.T) {
 }
 
 func TestOpen_RefusesAWrongURLAndShowsNoSecret(t *testing.T) {
-	environment(t)
 	for rawURL, reason := range map[string]string{
 		"bucket":                                               "no scheme",
 		"s3:bucket":                                            "no scheme",

@@ -47,7 +47,6 @@ func isRecord(r *http.Request, method string) bool {
 }
 
 func TestAcquire_TellsTheOutcomeOfALostRequestTruly(t *testing.T) {
-	environment(t)
 	for _, row := range []struct {
 		name     string
 		method   string
@@ -114,7 +113,6 @@ func count(log []fakes3.Request, method string) (n int) {
 }
 
 func TestAcquire_RepeatsAWriteThatIsRefused(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	d := warm(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "")))
 	conflicts := 3
@@ -130,7 +128,6 @@ func TestAcquire_RepeatsAWriteThatIsRefused(t *testing.T) {
 }
 
 func TestAcquire_AServerThatIsAwayIsUnavailableAndThenWorksAgain(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	front := httptest.NewUnstartedServer(s.Front(0))
 	address := front.Listener.Addr()
@@ -156,7 +153,6 @@ func TestAcquire_AServerThatIsAwayIsUnavailableAndThenWorksAgain(t *testing.T) {
 }
 
 func TestAcquire_EndsWithItsContext(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, "&timeout=1m"))
 	for _, fault := range []fakes3.Fault{fakes3.Hang, fakes3.None} {
@@ -178,7 +174,6 @@ func TestAcquire_EndsWithItsContext(t *testing.T) {
 // TestAcquire_AStoreThatIsNotFitIsRefusedAtOnce checks that no lock is granted, and that the error
 // tells what to do.
 func TestAcquire_AStoreThatIsNotFitIsRefusedAtOnce(t *testing.T) {
-	environment(t)
 	lacking := func(what fakes3.Lacks) func(http.Handler) http.Handler {
 		return func(http.Handler) http.Handler {
 			s := fakes3.New()
@@ -260,7 +255,6 @@ func weaken(h http.Header) {
 }
 
 func TestAcquire_AnAnswerOfAGatewayIsNoAnswerOfTheStore(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	store := s.Front(0)
 	var gateway int
@@ -285,7 +279,6 @@ func TestAcquire_AnAnswerOfAGatewayIsNoAnswerOfTheStore(t *testing.T) {
 }
 
 func TestTTL_BelowTheShortestIsRefused(t *testing.T) {
-	environment(t)
 	d := openAt(t, urlOf(t, fakes3.New().Start(t, 0).URL, ""))
 	req := requestOf("a")
 	if _, err := d.Acquire(t.Context(), req); err != nil {

@@ -46,7 +46,6 @@ func TestObject_NamesAreShortSafeAndDiffer(t *testing.T) {
 // TestSweep_RemovesRecordsAnHourAfterTheirLastUse checks that nothing is left, and that sweeps read no
 // younger records.
 func TestSweep_RemovesRecordsAnHourAfterTheirLastUse(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	s.Hold()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
@@ -87,7 +86,6 @@ func TestSweep_RemovesRecordsAnHourAfterTheirLastUse(t *testing.T) {
 
 // TestQueue_OfAThousandFitsIntoARecord checks the size of a record, and that 50 callers at once are served.
 func TestQueue_OfAThousandFitsIntoARecord(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	front := s.Start(t, 0)
 	var all sync.WaitGroup
@@ -120,7 +118,6 @@ func TestQueue_OfAThousandFitsIntoARecord(t *testing.T) {
 
 // TestRecord_OfAnotherProgramIsRefusedAndKept checks an object with the name of a record.
 func TestRecord_OfAnotherProgramIsRefusedAndKept(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	d := warm(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "")))
 	r := d.bucket.request(t.Context())
@@ -139,7 +136,6 @@ func TestRecord_OfAnotherProgramIsRefusedAndKept(t *testing.T) {
 
 // TestStore_ThatForgetsGivesGreaterTokens plays the loss of all data.
 func TestStore_ThatForgetsGivesGreaterTokens(t *testing.T) {
-	environment(t)
 	s := fakes3.New()
 	s.Hold()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
