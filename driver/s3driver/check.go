@@ -1,10 +1,13 @@
 package s3driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,7 +18,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/doctor"
 )
 
-// Check implements [driver.Checker]. It makes about 20 requests. Without the rights
+// Check implements [driver.Checker]. It makes about 80 requests. Without the rights
 // s3:GetBucketVersioning, s3:GetLifecycleConfiguration, s3:GetReplicationConfiguration and
 // s3:GetBucketObjectLockConfiguration the rows about these say so.
 func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
@@ -31,7 +34,14 @@ func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 		c.Found(driver.Unsafe, "conditional writes", err.Error(), "a lock could be granted to several callers, so none is granted", "")
 		return c.Report, nil
 	}
-	c.Judge("conditional writes", doctor.Good("the store writes and refuses as conditions demand"))
+	winners, err := c.race()
+	if err != nil {
+		return c.Report, unavailable(err)
+	}
+	c.Judge("conditional writes",
+		doctor.If(winners > 1, driver.Unsafe, fmt.Sprintf("of simultaneous writes with one condition the store has acknowledged %d", winners),
+			"it looks and writes in two steps, so two callers may be granted one lock", "take another store"),
+		doctor.Good("the store writes and refuses as conditions demand, also at the same time"))
 	c.Judge("conditional deletes",
 		doctor.If(!p.deletes, driver.Notice, "the store does not delete by a condition", "each name that was ever locked leaves an empty object",
 			"if these are too many, delete the empty objects below "+c.prefix+"/ while no program uses the locks"),
@@ -87,13 +97,40 @@ func (c *checkup) clock() error {
 	return nil
 }
 
+// race returns how many of several simultaneous writes the store acknowledges that have one
+// condition.
+func (c *checkup) race() (winners int, err error) {
+	const rounds, writers = 5, 8
+	t := &trial{bucket: c.bucket, ctx: c.ctx, object: c.probeName()}
+	defer t.clean()
+	for round := range rounds {
+		etag := t.put("", fmt.Sprint(round), "an object that is missing", http.StatusOK)
+		tries := make([]trial, writers)
+		var all sync.WaitGroup
+		for i := range tries {
+			tries[i] = trial{bucket: c.bucket, ctx: c.ctx, object: t.object, err: t.err}
+			all.Go(func() { tries[i].write(etag, fmt.Sprint(round, ".", i)) })
+		}
+		all.Wait()
+		won := 0
+		for i := range tries {
+			if err = cmp.Or(err, tries[i].err); tries[i].etag != "" {
+				won++
+			}
+		}
+		winners = max(winners, won)
+		t.clean()
+	}
+	return winners, cmp.Or(t.err, err)
+}
+
 // setting judges a part of the bucket's configuration. A store that does not know that part has none.
 func (c *checkup) setting(check, right string, read func(*request) error, rows func() []doctor.Row) {
 	r := c.request(c.ctx)
 	defer r.cancel()
 	err := read(r)
 	code := r.code(err)
-	unset := strings.HasPrefix(code, "NoSuch") || strings.HasSuffix(code, "NotFoundError") || r.status == 501 || code == "MethodNotAllowed"
+	unset := strings.HasPrefix(code, "NoSuch") || strings.HasSuffix(code, "NotFoundError") || r.status == http.StatusNotImplemented || code == "MethodNotAllowed"
 	if err != nil && !unset {
 		c.Found(driver.Notice, check, "could not be read: "+r.explain(err).Error(), "it may make locks unsafe or costly", "allow "+right)
 		return
@@ -158,8 +195,9 @@ func (c *checkup) replication() {
 		out, err = c.client.GetBucketReplication(r.ctx, &s3.GetBucketReplicationInput{Bucket: &c.name}, r.apply)
 		return err
 	}, func() []doctor.Row {
+		replicated := out != nil && out.ReplicationConfiguration != nil && len(out.ReplicationConfiguration.Rules) > 0
 		return []doctor.Row{
-			doctor.If(out != nil && out.ReplicationConfiguration != nil, driver.Warning, "the bucket is replicated",
+			doctor.If(replicated, driver.Warning, "the bucket is replicated",
 				"a replica is later, and excludes nobody from a lock: two buckets are two stores", "let all programs use this bucket, and none the replica"),
 			doctor.Good("the bucket is not replicated"),
 		}

@@ -58,12 +58,13 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		{"a rule for others", "lifecycle", rule("logs/", expire), "lifecycle", 0, driver.Good, ""},
 		{"a rule for versions", "lifecycle", rule("", "<NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>"),
 			"lifecycle", 0, driver.Good, ""},
-		{"a replica", "replication", "<ReplicationConfiguration><Role>r</Role></ReplicationConfiguration>", "replication", 0, driver.Warning, "two stores"},
+		{"a replica", "replication", "<ReplicationConfiguration><Role>r</Role><Rule><Status>Enabled</Status></Rule></ReplicationConfiguration>", "replication", 0, driver.Warning, "two stores"},
 		{"retention", "object-lock", "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention><Days>1</Days>" +
 			"</DefaultRetention></Rule></ObjectLockConfiguration>", "object lock", 0, driver.Unsafe, "default retention"},
 		{"no conditional deletes", "", "", "conditional deletes", fakes3.ConditionalDeletes, driver.Notice, "empty object"},
 		{"ignored conditions of deletes", "", "", "conditional deletes", fakes3.IfMatchOfDelete, driver.Notice, "empty object"},
 		{"removes what is missing", "", "", "conditional deletes", fakes3.Missing, driver.Notice, "empty object"},
+		{"no atomic writes", "", "", "conditional writes", fakes3.Atomicity, driver.Unsafe, "two steps"},
 		{"no conditions", "", "", "conditional writes", fakes3.Conditions, driver.Unsafe, "several callers"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

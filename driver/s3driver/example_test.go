@@ -107,7 +107,7 @@ func ExampleDriver_Check() {
 		fmt.Printf("%s: %s\n", f.Check, f.What)
 	}
 	// Output:
-	// conditional writes: the store writes and refuses as conditions demand
+	// conditional writes: the store writes and refuses as conditions demand, also at the same time
 	// conditional deletes: the store deletes as conditions demand
 	// versioning: the bucket keeps no old versions
 	// lifecycle: no rule deletes records

@@ -40,7 +40,7 @@ func (b *bucket) prove(ctx context.Context) (*proof, error) {
 // condition is younger than writing by one: without it removed records stay as empty objects.
 func (b *bucket) probe(ctx context.Context) (*proof, error) {
 	const unknown = `"00000000000000000000000000000000"`
-	t := &trial{bucket: b, ctx: ctx, object: b.prefix + "/probe/" + rand.Text()}
+	t := &trial{bucket: b, ctx: ctx, object: b.probeName()}
 	first := t.put("", "1", "an object that is missing", http.StatusOK)
 	defer t.clean()
 	t.put("", "2", "an object that is missing, which it is not", http.StatusPreconditionFailed)
@@ -56,6 +56,9 @@ func (b *bucket) probe(ctx context.Context) (*proof, error) {
 	}
 	return p, t.err
 }
+
+// probeName returns the name of an object of its own.
+func (b *bucket) probeName() string { return b.prefix + "/probe/" + rand.Text() }
 
 func gone(status int) bool { return status == http.StatusNoContent || status == http.StatusOK }
 

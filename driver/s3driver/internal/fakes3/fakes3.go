@@ -63,6 +63,8 @@ const (
 	IfMatchOfDelete
 	// ConditionalDeletes: deletions with a condition are answered 501.
 	ConditionalDeletes
+	// Atomicity: a write with a condition is not atomic.
+	Atomicity
 	// Missing: a deletion with a condition is answered 204 if there is no object.
 	Missing
 )
@@ -272,6 +274,11 @@ func (s *Server) put(header http.Header, key string, content []byte) answer {
 		return problem(http.StatusPreconditionFailed, "PreconditionFailed")
 	case match != "" && !ok:
 		return problem(http.StatusNotFound, "NoSuchKey")
+	}
+	if s.lacks == Atomicity {
+		s.mu.Unlock()
+		time.Sleep(time.Millisecond)
+		s.mu.Lock()
 	}
 	o = object{content, s.now()}
 	s.objects[key] = o
