@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
 )
@@ -63,6 +66,7 @@ func TestAcquire_TellsTheOutcomeOfALostRequestTruly(t *testing.T) {
 		{"write refused", http.MethodPut, fakes3.SlowDown, false, false},
 		{"write failed after the commit", http.MethodPut, fakes3.Failed, false, true},
 		{"answer lost", http.MethodPut, fakes3.Lose, false, true},
+		{"connection reset after the commit", http.MethodPut, fakes3.Reset, false, true},
 		{"write late", http.MethodPut, fakes3.Late, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -140,6 +144,9 @@ func TestAcquire_AServerThatIsAwayIsUnavailableAndThenWorksAgain(t *testing.T) {
 	front.Close()
 	if _, err := d.Acquire(t.Context(), requestOf("b")); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
 		t.Errorf("while it is away: %v", err)
+	}
+	if ok, err := d.bucket.Swap(t.Context(), "k", "", []byte("x")); ok || !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("a write while it is away: %t, %v", ok, err)
 	}
 	again := httptest.NewUnstartedServer(s.Front(0))
 	_ = again.Listener.Close()
@@ -275,6 +282,37 @@ func TestAcquire_AnAnswerOfAGatewayIsNoAnswerOfTheStore(t *testing.T) {
 			t.Errorf("%d: %v", gateway, err)
 		}
 		s.Forget()
+	}
+}
+
+// fading credentials are there for the reads of a test, and not for the writes.
+type fading struct{ reads bool }
+
+func (f *fading) Retrieve(context.Context) (aws.Credentials, error) {
+	if f.reads = !f.reads; !f.reads {
+		return aws.Credentials{}, errors.New("no credentials left")
+	}
+	return aws.Credentials{AccessKeyID: fakes3.AccessKey, SecretAccessKey: "secret", CanExpire: true}, nil
+}
+
+func TestAcquire_AWriteWithoutCredentialsIsCertainlyNotMade(t *testing.T) {
+	s := fakes3.New()
+	d := warm(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "")))
+	o := d.bucket.client.Options()
+	o.Credentials = new(fading)
+	d.bucket.client = s3.New(o)
+	_, err := d.Acquire(t.Context(), requestOf("a"))
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "PutObject") || !strings.Contains(err.Error(), "no credentials left") {
+		t.Error(err)
+	}
+	if errors.Is(err, driver.ErrPermanent) {
+		t.Errorf("there were credentials before: %v", err)
+	}
+	d = openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
+	o.Credentials = &fading{reads: true}
+	d.bucket.client = s3.New(o)
+	if _, err := d.Acquire(t.Context(), requestOf("a")); !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "AWS_PROFILE") {
+		t.Errorf("without credentials from the beginning: %v", err)
 	}
 }
 

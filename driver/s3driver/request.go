@@ -53,6 +53,7 @@ func (r *request) observe(ctx context.Context, in middleware.DeserializeInput, n
 	out middleware.DeserializeOutput, metadata middleware.Metadata, err error,
 ) {
 	r.sent = true
+	r.bucket.signed.Store(true)
 	out, metadata, err = next.HandleDeserialize(ctx, in)
 	if answer, ok := out.RawResponse.(*smithyhttp.Response); ok && answer != nil {
 		r.status, r.header = answer.StatusCode, answer.Header
@@ -126,6 +127,9 @@ func (r *request) explain(err error) error {
 			remedy += "=" + region
 		}
 		return fmt.Errorf("%w: bucket %q: %s (%s): %w", driver.ErrPermanent, r.bucket.name, remedy, code, err)
+	case !r.sent && r.ctx.Err() == nil && !r.bucket.signed.Load():
+		return fmt.Errorf("%w: there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role: %w",
+			driver.ErrPermanent, err)
 	case errors.As(err, &untrusted):
 		return fmt.Errorf("%w: %w", driver.ErrPermanent, err)
 	case passing[code], !r.sent, errors.As(err, &dial) && dial.Op == "dial":

@@ -32,6 +32,7 @@ type bucket struct {
 	name   string
 	options
 
+	signed  atomic.Bool // there were credentials for a request
 	probing sync.Mutex
 	proof   atomic.Pointer[proof] // nil before a successful probe
 }

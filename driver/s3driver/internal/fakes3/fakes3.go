@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -36,6 +37,8 @@ const (
 	Cut
 	// Lose: it is executed, and the connection ends before the answer.
 	Lose
+	// Reset: it is executed, and the connection is reset before the answer.
+	Reset
 	// SlowDown: it is answered 503 and not executed.
 	SlowDown
 	// Failed: it is executed, and answered 500.
@@ -177,7 +180,7 @@ func (s *Server) Front(skew time.Duration) http.Handler {
 		}
 		a := answer{header: make(http.Header)}
 		switch execute := func() { a = s.execute(r, content) }; fault {
-		case None, Lose, Failed:
+		case None, Lose, Reset, Failed:
 			execute()
 		case Late:
 			s.late = append(s.late, execute)
@@ -195,6 +198,8 @@ func (s *Server) Front(skew time.Duration) http.Handler {
 		case Hang:
 			<-r.Context().Done()
 			panic(http.ErrAbortHandler)
+		case Reset:
+			reset(w)
 		case Cut, Lose, Late:
 			panic(http.ErrAbortHandler)
 		}
@@ -202,6 +207,16 @@ func (s *Server) Front(skew time.Duration) http.Handler {
 		w.WriteHeader(a.status)
 		_, _ = w.Write(a.body)
 	})
+}
+
+// reset ends a connection as the system of a crashed program does.
+func reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err == nil {
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
+	}
+	panic(http.ErrAbortHandler)
 }
 
 func (s *Server) now() time.Time {
