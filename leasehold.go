@@ -134,7 +134,7 @@ func (c *Client) Close() error {
 // [ErrNoQuorum] if a majority does not answer, and [ErrNotReplicated] if replicas do not
 // acknowledge. It matches [ErrClosed] after Close, and the cause of ctx if that was cancelled.
 func (c *Client) Ping(ctx context.Context) error {
-	if err := session.Ping(ctx, c.session.Driver(), c.ping, c.cfg.name, 10*time.Second); err != nil {
+	if err := session.Ping(ctx, c.session.Driver(), c.ping, c.cfg.name); err != nil {
 		return fmt.Errorf("leasehold: ping: %w", c.readError(ctx, err))
 	}
 	return nil

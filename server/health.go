@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
@@ -123,7 +122,7 @@ func (p *probe) look(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.timeout)
 	defer cancel()
-	p.err = session.Ping(ctx, p.store, p.key, "readiness probe", max(p.timeout, check.MinTTL))
+	p.err = session.Ping(ctx, p.store, p.key, "readiness probe")
 	p.when = time.Now()
 	return p.err
 }
