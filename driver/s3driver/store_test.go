@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
@@ -152,5 +153,17 @@ func TestStore_ThatForgetsGivesGreaterTokens(t *testing.T) {
 	})
 	if after, err := d.Acquire(t.Context(), requestOf("b")); err != nil || after.Token <= before.Token {
 		t.Errorf("token %d follows %d, %v", after.Token, before.Token, err)
+	}
+}
+
+// TestPing_TakesALock checks that a client and a service can look whether the store works.
+func TestPing_TakesALock(t *testing.T) {
+	client, err := leasehold.New(openAt(t, urlOf(t, fakes3.New().Start(t, 0).URL, "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.Ping(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
