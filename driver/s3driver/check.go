@@ -20,7 +20,7 @@ import (
 
 // Check implements [driver.Checker]. It makes about 80 requests. Without the rights
 // s3:GetBucketVersioning, s3:GetLifecycleConfiguration, s3:GetReplicationConfiguration and
-// s3:GetBucketObjectLockConfiguration the rows about these say so.
+// s3:GetBucketObjectLockConfiguration the rows about these ask for the right.
 func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 	c := &checkup{bucket: d.bucket, ctx: ctx}
 	if err := c.clock(); err != nil {
@@ -31,7 +31,7 @@ func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 		return c.Report, err
 	}
 	if err != nil {
-		c.Found(driver.Unsafe, "conditional writes", err.Error(), "a lock could be granted to several callers, so none is granted", "")
+		c.Found(driver.Unsafe, "conditional writes", err.Error(), "a lock could be granted to several callers, so every request is refused", "")
 		return c.Report, nil
 	}
 	winners, err := c.race()
@@ -124,7 +124,7 @@ func (c *checkup) race() (winners int, err error) {
 	return winners, cmp.Or(t.err, err)
 }
 
-// setting judges a part of the bucket's configuration. A store that does not know that part has none.
+// setting judges a part of the bucket's configuration. A store without that part is good.
 func (c *checkup) setting(check, right string, read func(*request) error, rows func() []doctor.Row) {
 	r := c.request(c.ctx)
 	defer r.cancel()
@@ -161,7 +161,7 @@ func (c *checkup) lifecycle() {
 		rule := c.expiring(out)
 		return []doctor.Row{
 			doctor.If(rule != "", driver.Warning, fmt.Sprintf("the rule %q deletes objects below %s/", rule, c.prefix),
-				"a held lock can be deleted, and the mark by which a quorum knows the store", "leave the prefix out of the rule"),
+				"a held lock can be deleted, and the mark of a member of a quorum", "leave the prefix out of the rule"),
 			doctor.Good("no rule deletes records"),
 		}
 	})
@@ -198,7 +198,7 @@ func (c *checkup) replication() {
 		replicated := out != nil && out.ReplicationConfiguration != nil && len(out.ReplicationConfiguration.Rules) > 0
 		return []doctor.Row{
 			doctor.If(replicated, driver.Warning, "the bucket is replicated",
-				"a replica is later, and excludes nobody from a lock: two buckets are two stores", "let all programs use this bucket, and none the replica"),
+				"a replica is later, and a lock in it excludes no holder here: two buckets are two stores", "let all programs use this bucket, and no program the replica"),
 			doctor.Good("the bucket is not replicated"),
 		}
 	})
@@ -214,7 +214,7 @@ func (c *checkup) objectLock() {
 		return []doctor.Row{
 			doctor.If(retains, driver.Unsafe, "the bucket retains every version", "old records cannot be deleted, and the store may refuse to write",
 				"take a bucket without a default retention"),
-			doctor.Good("the bucket retains nothing"),
+			doctor.Good("the bucket has no default retention"),
 		}
 	})
 }

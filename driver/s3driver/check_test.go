@@ -55,7 +55,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		{"a rule for all", "lifecycle", rule("", expire), "lifecycle", 0, driver.Warning, `"tidy"`},
 		{"a rule for ours", "lifecycle", rule("leasehold/", expire), "lifecycle", 0, driver.Warning, `"tidy"`},
 		{"a rule for a part", "lifecycle", rule("leasehold/Y", expire), "lifecycle", 0, driver.Warning, `"tidy"`},
-		{"a rule for others", "lifecycle", rule("logs/", expire), "lifecycle", 0, driver.Good, ""},
+		{"a rule for another prefix", "lifecycle", rule("logs/", expire), "lifecycle", 0, driver.Good, ""},
 		{"a rule for versions", "lifecycle", rule("", "<NoncurrentVersionExpiration><NoncurrentDays>1</NoncurrentDays></NoncurrentVersionExpiration>"),
 			"lifecycle", 0, driver.Good, ""},
 		{"a replica", "replication", "<ReplicationConfiguration><Role>r</Role><Rule><Status>Enabled</Status></Rule></ReplicationConfiguration>", "replication", 0, driver.Warning, "two stores"},
@@ -63,7 +63,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 			"</DefaultRetention></Rule></ObjectLockConfiguration>", "object lock", 0, driver.Unsafe, "default retention"},
 		{"no conditional deletes", "", "", "conditional deletes", fakes3.ConditionalDeletes, driver.Notice, "empty object"},
 		{"ignored conditions of deletes", "", "", "conditional deletes", fakes3.IfMatchOfDelete, driver.Notice, "empty object"},
-		{"removes what is missing", "", "", "conditional deletes", fakes3.Missing, driver.Notice, "empty object"},
+		{"removes a missing object", "", "", "conditional deletes", fakes3.Missing, driver.Notice, "empty object"},
 		{"no atomic writes", "", "", "conditional writes", fakes3.Atomicity, driver.Unsafe, "two steps"},
 		{"no conditions", "", "", "conditional writes", fakes3.Conditions, driver.Unsafe, "several callers"},
 	} {

@@ -9,8 +9,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
 )
 
-// TestClock_NoServerEndsALeaseOfAnotherEarly plays two servers whose clocks differ by as much as they
-// may, from every phase of a step.
+// TestClock_NoServerEndsALeaseOfAnotherEarly plays two servers with the greatest difference of their
+// clocks, from every phase of a step.
 func TestClock_NoServerEndsALeaseOfAnotherEarly(t *testing.T) {
 	s := fakes3.New()
 	s.Hold()

@@ -13,11 +13,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-// scale is how many times longer things last in the store than in the suite, whose leases live for
-// 200 ms: there they live for 400 s.
+// scale is how many times longer things last in the store than in the suite: a lease of
+// 200 ms lives for 400 s there.
 const scale = 2000
 
-// slow is a driver in whose store everything lasts longer.
+// slow is a driver on a store in which everything lasts longer.
 type slow struct{ *Driver }
 
 func (d slow) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
@@ -82,11 +82,11 @@ func faster(reply driver.Reply) driver.Reply {
 	return reply
 }
 
-func TestConformance(t *testing.T) { conform(t, fakes3.Nothing) }
+func TestConformance(t *testing.T) { conform(t, fakes3.Complete) }
 
 // Without a memory a release removes the record, so that the suite sees whether it goes.
 func TestConformance_WithoutAMemory(t *testing.T) {
-	conform(t, fakes3.Nothing, roomdriver.WithMemory(0))
+	conform(t, fakes3.Complete, roomdriver.WithMemory(0))
 }
 
 // A store without conditional deletions keeps empty objects.
@@ -126,7 +126,7 @@ func rules(t *testing.T, log []fakes3.Request) {
 
 func TestTable(t *testing.T) {
 	for name, lacks := range map[string]fakes3.Lacks{
-		"full": fakes3.Nothing, "no conditional deletes": fakes3.ConditionalDeletes, "ignored conditions of deletes": fakes3.IfMatchOfDelete,
+		"full": fakes3.Complete, "no conditional deletes": fakes3.ConditionalDeletes, "ignored conditions of deletes": fakes3.IfMatchOfDelete,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fakes3.New()

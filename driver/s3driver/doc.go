@@ -7,22 +7,22 @@
 //	…
 //	locks, err := leasehold.New(store)
 //
-// The client is that of the AWS SDK for Go v2: of the well-kept ones minio-go makes a program 2.4 MB
-// smaller, but has no conditional deletion, and does not let a driver turn off the repetitions of the
-// application's client, which hide the outcome of a write.
+// The client is the AWS SDK for Go v2: minio-go makes a program 2.4 MB smaller, but lacks conditional
+// deletion, and a driver cannot turn off the repetitions of an application's client, which hide the
+// outcome of a write.
 //
 // # How it uses the bucket
 //
 // Each lock in use is one object below the prefix: its name is the lock's name in base64url. A verb
 // reads the object and replaces it by a conditional write (If-None-Match for a new object, If-Match
-// for a present one), so of two writers one is refused, and reads again. A call that changes nothing,
-// such as a try for a lock that is held, only reads. The driver sends each request once.
+// for a present one), so the store refuses one of two writers, which reads again. A call without a
+// change, such as a try for a lock that is held, only reads. The driver sends each request once.
 //
 // A record stays for an hour after the last token of its lock, so that the next token is greater.
 // Then a process that still uses locks deletes it by a condition, within ten minutes. In a store that
 // cannot delete by a condition it remains as an empty object.
 //
-// Some stores ignore conditions, and would grant a lock to everybody. So the first write of a driver
+// Some stores ignore conditions, and would grant a lock to each caller. So the first write of a driver
 // is a probe: it plays each condition on an object with a random name. If the store does not pass, all
 // calls that write fail with driver.ErrPermanent.
 //
@@ -31,7 +31,7 @@
 // The clock is the Date header of the store's answers, read in steps of two seconds. Servers of one
 // store may differ by three seconds: everything that is written lasts five seconds longer than its
 // caller expects, so the clock of one server ends no lease early that another one has written.
-// A lock whose holder has died is free up to seven seconds after the end of its TTL. A TTL below 15 s
+// The lock of a dead holder is free up to seven seconds after the end of its TTL. A TTL below 15 s
 // is refused with driver.ErrInvalid ([MinTTL]). If servers differ by more than three seconds, two
 // clients may hold one lock for the time beyond; Check measures that. A cache that answers with an
 // old Date is noticed by its Age header only.
@@ -57,13 +57,15 @@
 //	                                record that was not written for an hour
 //
 // A longer TTL makes a lease cheaper. A retry with back-off instead of the queue
-// ([leasehold.WithRetry]) makes waiting cheaper: it only reads. A million leases, or locks that change
-// hands many times a second, are not for this store: S3 takes some 3500 writes a second below a prefix.
+// ([leasehold.WithRetry]) makes waiting cheaper: it only reads. Processes that wait for one lock refuse
+// each other's writes: ten of them make 25 writes a second, and forty 120. A readiness probe of
+// `leasehold serve` costs as much as a lock and an unlock. A million leases, and locks that change hands
+// many times a second, are not for this store.
 //
 // # Requirements on the store
 //
 // Reads, listings and conditions must be strongly consistent, as on S3. Replication to another region
-// makes another store, which excludes nobody. Versioning keeps, and charges for, each old record. No
+// makes another store, with locks of its own. Versioning keeps, and charges for, each old record. No
 // lifecycle rule may delete objects of the prefix, and the bucket must have no default retention.
 // A directory bucket (S3 Express) has not been tried.
 //

@@ -112,5 +112,5 @@ func ExampleDriver_Check() {
 	// versioning: the bucket keeps no old versions
 	// lifecycle: no rule deletes records
 	// replication: the bucket is not replicated
-	// object lock: the bucket retains nothing
+	// object lock: the bucket has no default retention
 }

@@ -29,7 +29,7 @@ func trouble(s *fakes3.Server) func(*http.Request) fakes3.Fault {
 		if rand.IntN(6) == 0 && (isRecord(r, http.MethodGet) || isRecord(r, http.MethodPut) || isRecord(r, http.MethodDelete)) {
 			return faults[rand.IntN(len(faults))]
 		}
-		return fakes3.None
+		return fakes3.Answered
 	}
 }
 
@@ -97,7 +97,7 @@ func (c *chain) check(t *testing.T) {
 // TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote plays several processes while requests and
 // answers are lost.
 func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
-	for name, lacks := range map[string]fakes3.Lacks{"full": fakes3.Nothing, "no conditional deletes": fakes3.ConditionalDeletes} {
+	for name, lacks := range map[string]fakes3.Lacks{"full": fakes3.Complete, "no conditional deletes": fakes3.ConditionalDeletes} {
 		t.Run(name, func(t *testing.T) {
 			s := fakes3.New()
 			s.Lack(lacks)
@@ -187,7 +187,7 @@ func (n *notes) try(ctx context.Context, client *leasehold.Client, proc, attempt
 	n.add(proc, attempt, history.Released, r)
 }
 
-// TestClients_KeepThePromisesDuringFaults plays clients of several servers, whose clocks differ, while
+// TestClients_KeepThePromisesDuringFaults plays clients of several servers with different clocks, while
 // requests and answers are lost, and while all servers are silent for a second.
 func TestClients_KeepThePromisesDuringFaults(t *testing.T) {
 	s := fakes3.New()

@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
 )
 
-// TestMain sets credentials, hides those of the machine, and looks for goroutines that are left.
+// TestMain sets credentials, hides the machine's, and looks for goroutines that are left.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": fakes3.AccessKey, "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "", "AWS_PROFILE": "",

@@ -54,7 +54,7 @@ func TestAcquire_TellsTheOutcomeOfALostRequestTruly(t *testing.T) {
 		name     string
 		method   string
 		fault    fakes3.Fault
-		definite bool // the error says that nothing has changed
+		definite bool // the error means that the bucket is unchanged
 		done     bool // the lease exists
 	}{
 		{"read cut off", http.MethodGet, fakes3.Cut, true, false},
@@ -76,7 +76,7 @@ func TestAcquire_TellsTheOutcomeOfALostRequestTruly(t *testing.T) {
 				if isRecord(r, row.method) {
 					return row.fault
 				}
-				return fakes3.None
+				return fakes3.Answered
 			})
 			s.Log()
 			_, err := d.Acquire(t.Context(), requestOf("a"))
@@ -124,7 +124,7 @@ func TestAcquire_RepeatsAWriteThatIsRefused(t *testing.T) {
 		if conflicts--; r.Method == http.MethodPut && conflicts >= 0 {
 			return fakes3.Conflict
 		}
-		return fakes3.None
+		return fakes3.Answered
 	})
 	if reply, err := d.Acquire(t.Context(), requestOf("a")); err != nil || reply.State != driver.Granted {
 		t.Errorf("%+v, %v", reply, err)
@@ -162,10 +162,10 @@ func TestAcquire_AServerThatIsAwayIsUnavailableAndThenWorksAgain(t *testing.T) {
 func TestAcquire_EndsWithItsContext(t *testing.T) {
 	s := fakes3.New()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, "&timeout=1m"))
-	for _, fault := range []fakes3.Fault{fakes3.Hang, fakes3.None} {
+	for _, fault := range []fakes3.Fault{fakes3.Hang, fakes3.Answered} {
 		s.Inject(func(*http.Request) fakes3.Fault { return fault })
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if fault == fakes3.None {
+		if fault == fakes3.Answered {
 			cancel()
 		}
 		if _, err := d.Acquire(ctx, requestOf("a")); err == nil {
@@ -179,7 +179,7 @@ func TestAcquire_EndsWithItsContext(t *testing.T) {
 }
 
 // TestAcquire_AStoreThatIsNotFitIsRefusedAtOnce checks that no lock is granted, and that the error
-// tells what to do.
+// has a remedy.
 func TestAcquire_AStoreThatIsNotFitIsRefusedAtOnce(t *testing.T) {
 	lacking := func(what fakes3.Lacks) func(http.Handler) http.Handler {
 		return func(http.Handler) http.Handler {
@@ -208,21 +208,21 @@ func TestAcquire_AStoreThatIsNotFitIsRefusedAtOnce(t *testing.T) {
 		store func(http.Handler) http.Handler
 		says  string
 	}{
-		"ignores conditions":     {lacking(fakes3.Conditions), "200 to a request to write an object that is missing, which it is not"},
-		"ignores If-Match":       {lacking(fakes3.IfMatch), "with an ETag that it never had"},
-		"refuses conditions":     {lacking(fakes3.ConditionalWrites), "no conditional writes"},
-		"has no Date":            {header(func(h http.Header) { h["Date"] = nil }), "no Date"},
-		"has a wrong Date":       {header(func(h http.Header) { h.Set("Date", "today") }), "no Date"},
-		"answers from a cache":   {header(func(h http.Header) { h.Set("Age", "12") }), "12 seconds old"},
-		"has no ETags":           {header(func(h http.Header) { h.Del("Etag") }), "ETag"},
-		"has weak ETags":         {header(weaken), "without a cache"},
-		"is in another region":   {status(http.StatusMovedPermanently, "PermanentRedirect"), "region=eu-west-1"},
-		"lets nobody in":         {status(http.StatusForbidden, "AccessDenied"), "s3:ListBucket"},
-		"does not know the key":  {status(http.StatusForbidden, "InvalidAccessKeyId"), "access key"},
-		"knows another secret":   {status(http.StatusForbidden, "SignatureDoesNotMatch"), "secret key"},
-		"has no such bucket":     {status(http.StatusNotFound, "NoSuchBucket"), `"locks": there is no such bucket`},
-		"is not a store at all":  {status(http.StatusMethodNotAllowed, "MethodNotAllowed"), "not one of S3"},
-		"has nothing to do with": {status(http.StatusNotImplemented, ""), "no conditional writes"},
+		"ignores conditions":    {lacking(fakes3.Conditions), "200 to a request to write an object that is missing, which it is not"},
+		"ignores If-Match":      {lacking(fakes3.IfMatch), "with an ETag that it never had"},
+		"refuses conditions":    {lacking(fakes3.ConditionalWrites), "no conditional writes"},
+		"has no Date":           {header(func(h http.Header) { h["Date"] = nil }), "no Date"},
+		"has a wrong Date":      {header(func(h http.Header) { h.Set("Date", "today") }), "no Date"},
+		"answers from a cache":  {header(func(h http.Header) { h.Set("Age", "12") }), "12 seconds old"},
+		"has no ETags":          {header(func(h http.Header) { h.Del("Etag") }), "ETag"},
+		"has weak ETags":        {header(weaken), "without a cache"},
+		"is in another region":  {status(http.StatusMovedPermanently, "PermanentRedirect"), "region=eu-west-1"},
+		"refuses the caller":    {status(http.StatusForbidden, "AccessDenied"), "s3:ListBucket"},
+		"does not know the key": {status(http.StatusForbidden, "InvalidAccessKeyId"), "access key"},
+		"has another secret":    {status(http.StatusForbidden, "SignatureDoesNotMatch"), "secret key"},
+		"has no such bucket":    {status(http.StatusNotFound, "NoSuchBucket"), `"locks": there is no such bucket`},
+		"is not a store at all": {status(http.StatusMethodNotAllowed, "MethodNotAllowed"), "not one of S3"},
+		"is unfinished":         {status(http.StatusNotImplemented, ""), "no conditional writes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fakes3.New()

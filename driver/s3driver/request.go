@@ -37,7 +37,7 @@ func (b *bucket) request(ctx context.Context) *request {
 
 // apply sets the options of the request. The client's own repetition of a write would hide its
 // outcome: the second try finds the record that the first one has written. Checksums are left
-// out, since many compatible stores refuse the default ones.
+// out, since many compatible stores refuse the SDK's defaults.
 func (r *request) apply(o *s3.Options) {
 	o.Retryer = aws.NopRetryer{}
 	o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
@@ -89,7 +89,7 @@ func (r *request) code(err error) string {
 	return api.ErrorCode()
 }
 
-// remedies has the codes of refusals that time does not heal, and what to do. The store refuses
+// remedies has the codes of refusals that time does not heal, with a remedy. The store refuses
 // such a request before it does anything.
 var remedies = map[string]string{
 	"NoSuchBucket":                 "there is no such bucket: create it, or correct its name, the region or the endpoint",
@@ -110,7 +110,7 @@ var remedies = map[string]string{
 // passing has the codes of refusals that time heals, and that certainly had no effect.
 var passing = map[string]bool{"ExpiredToken": true, "ExpiredTokenException": true, "RequestTimeTooSkewed": true, "RequestExpired": true}
 
-// explain adds what to do to an error, and whether it is definite.
+// explain adds to an error a remedy, and whether it is definite.
 func (r *request) explain(err error) error {
 	var dial *net.OpError
 	var untrusted *tls.CertificateVerificationError

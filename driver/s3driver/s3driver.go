@@ -77,7 +77,7 @@ func New(client *s3.Client, bucket string, opts ...Option) (*Driver, error) {
 //
 // Parameters are region, endpoint (the URL of a compatible store), path-style (true by default
 // with an endpoint, otherwise false) and timeout. Credentials, and a region that the URL does not
-// name, are those of the AWS tools: environment, files of ~/.aws, web identity, container, machine.
+// name, come from the sources of the AWS tools: environment, files of ~/.aws, web identity, container, machine.
 // Open reads the files and makes no request. An error matches [driver.ErrInvalid], and contains no
 // password.
 func Open(url string, opts ...Option) (*Driver, error) {
@@ -104,7 +104,7 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// longer returns a duration for the record. 0 stays what it means.
+// longer returns a duration for the record. 0 stays 0.
 func longer(d time.Duration) time.Duration {
 	if d <= 0 {
 		return d

@@ -44,8 +44,8 @@ func TestObject_NamesAreShortSafeAndDiffer(t *testing.T) {
 	}
 }
 
-// TestSweep_RemovesRecordsAnHourAfterTheirLastUse checks that nothing is left, and that sweeps read no
-// younger records.
+// TestSweep_RemovesRecordsAnHourAfterTheirLastUse checks that sweeps leave no records, and read no
+// younger ones.
 func TestSweep_RemovesRecordsAnHourAfterTheirLastUse(t *testing.T) {
 	s := fakes3.New()
 	s.Hold()

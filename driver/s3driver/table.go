@@ -21,10 +21,10 @@ import (
 )
 
 // bucket is a roomdriver.Swapper. The version of a record is the ETag of its object. Equal records
-// may have equal ETags: then a record was replaced and is what it was, and so is the state of the
+// may have equal ETags: then the record is as it was before, and so is the state of the
 // lock, its last token included. A missing object has no version at all. It could be missing
 // again after it was there, but a record stays for an hour after its last token, and the store
-// refuses a request whose signature is older than a quarter of an hour.
+// refuses a request with a signature that is older than a quarter of an hour.
 //
 // An empty object is a removed record, in a store that cannot delete by a condition.
 type bucket struct {
@@ -37,7 +37,7 @@ type bucket struct {
 	proof   atomic.Pointer[proof] // nil before a successful probe
 }
 
-// table adds what a Swapper cannot do.
+// table adds reads and sweeps to a Swapper.
 type table struct {
 	roomdriver.Table
 	bucket *bucket
@@ -102,7 +102,7 @@ func (b *bucket) Swap(ctx context.Context, key, version string, next []byte) (ok
 	return r.outcome(err)
 }
 
-// put writes an object if it has the version, or if there is none and version is "".
+// put writes an object if it has the version; with version "" the object must be missing.
 func (b *bucket) put(r *request, object, version string, content []byte) (etag string, err error) {
 	in := &s3.PutObjectInput{
 		Bucket: &b.name, Key: &object, Body: bytes.NewReader(content), IfMatch: &version,
@@ -160,7 +160,7 @@ func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriv
 	return page, unavailable(err)
 }
 
-// objects returns a page of the objects whose keys may begin with prefix.
+// objects returns a page of the objects with keys that may begin with prefix.
 func (b *bucket) objects(ctx context.Context, prefix, cursor string, most int32) (objects []types.Object, next string, now time.Time, err error) {
 	r := b.request(ctx)
 	defer r.cancel()
@@ -244,13 +244,13 @@ func (b *bucket) object(key string) string {
 	return b.prefix + "/" + parts(base64.RawURLEncoding.EncodeToString([]byte(key))) + suffix
 }
 
-// start returns how the names of all records begin whose keys begin with prefix. Other names may
-// begin so, too: base64 shows groups of three bytes.
+// start returns the beginning of the names of all records with keys that begin with prefix. Further
+// names may begin so: base64 shows groups of three bytes.
 func (b *bucket) start(prefix string) string {
 	return b.prefix + "/" + parts(base64.RawURLEncoding.EncodeToString([]byte(prefix[:len(prefix)/3*3])))
 }
 
-// parts inserts a slash after each partSize characters that others follow.
+// parts divides a text by slashes.
 func parts(text string) string {
 	var all strings.Builder
 	for len(text) > partSize {

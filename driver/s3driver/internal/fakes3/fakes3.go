@@ -27,12 +27,12 @@ const (
 	AccessKey = "key"
 )
 
-// Fault is what happens to a request.
+// Fault is the fate of a request.
 type Fault int
 
 const (
-	// None: it is executed and answered.
-	None Fault = iota
+	// Answered: it is executed and answered.
+	Answered Fault = iota
 	// Cut: the connection ends before it is executed.
 	Cut
 	// Lose: it is executed, and the connection ends before the answer.
@@ -51,11 +51,12 @@ const (
 	Late
 )
 
-// Lacks is what a store does not have.
+// Lacks is a feature that a store does not have.
 type Lacks int
 
 const (
-	Nothing Lacks = iota
+	// Complete: it has all of them.
+	Complete Lacks = iota
 	// Conditions: conditions of writes are ignored.
 	Conditions
 	// IfMatch: If-Match of writes is ignored.
@@ -134,7 +135,7 @@ func (s *Server) Log() (log []Request) {
 	return log
 }
 
-// Keys returns the names of all objects, the empty ones included.
+// Keys returns the names of all objects, also of empty objects.
 func (s *Server) Keys() (keys []string) {
 	s.with(func() { keys = slices.Sorted(maps.Keys(s.objects)) })
 	return keys
@@ -174,13 +175,13 @@ func (s *Server) Front(skew time.Duration) http.Handler {
 			panic(http.ErrAbortHandler)
 		}
 		s.mu.Lock()
-		fault := None
+		fault := Answered
 		if s.fault != nil {
 			fault = s.fault(r)
 		}
 		a := answer{header: make(http.Header)}
 		switch execute := func() { a = s.execute(r, content) }; fault {
-		case None, Lose, Reset, Failed:
+		case Answered, Lose, Reset, Failed:
 			execute()
 		case Late:
 			s.late = append(s.late, execute)
