@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,10 +91,10 @@ func TestCheck_ComparesClocks(t *testing.T) {
 	if f := ahead["clocks of the store"]; f.Severity != driver.Good {
 		t.Errorf("%+v", f)
 	}
-	n, fronts := 0, []http.Handler{s.Front(0), s.Front(10 * time.Second)}
+	var n atomic.Int64
+	fronts := []http.Handler{s.Front(0), s.Front(10 * time.Second)}
 	balancer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n++
-		fronts[n%2].ServeHTTP(w, r)
+		fronts[n.Add(1)%2].ServeHTTP(w, r)
 	}))
 	defer balancer.Close()
 	defer balancer.CloseClientConnections()

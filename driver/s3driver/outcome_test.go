@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -264,22 +265,23 @@ func weaken(h http.Header) {
 func TestAcquire_AnAnswerOfAGatewayIsNoAnswerOfTheStore(t *testing.T) {
 	s := fakes3.New()
 	store := s.Front(0)
-	var gateway int
+	var gateway atomic.Int64
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if gateway == 0 || r.Method != http.MethodPut {
+		if gateway.Load() == 0 || r.Method != http.MethodPut {
 			store.ServeHTTP(w, r)
 			return
 		}
 		store.ServeHTTP(httptest.NewRecorder(), r)
-		http.Error(w, "<html>try later</html>", gateway)
+		http.Error(w, "<html>try later</html>", int(gateway.Load()))
 	}))
 	defer front.Close()
 	defer front.CloseClientConnections()
 	d := warm(t, openAt(t, urlOf(t, front.URL, "")))
-	for _, gateway = range []int{400, 403, 404, 429, 500, 502, 503, 504} {
-		_, err := d.Acquire(t.Context(), requestOf(fmt.Sprint("a", gateway)))
+	for _, status := range []int64{400, 403, 404, 429, 500, 502, 503, 504} {
+		gateway.Store(status)
+		_, err := d.Acquire(t.Context(), requestOf(fmt.Sprint("a", status)))
 		if err == nil || errors.Is(err, driver.ErrUnavailable) {
-			t.Errorf("%d: %v", gateway, err)
+			t.Errorf("%d: %v", status, err)
 		}
 		s.Forget()
 	}
