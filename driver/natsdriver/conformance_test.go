@@ -1,0 +1,91 @@
+package natsdriver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver/tabletest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
+)
+
+func TestTable(t *testing.T) {
+	url, bucket := one(t)
+	tabletest.Run(t, func(t testing.TB) roomdriver.Table { return openURL(t, url+"/"+bucket+"?create=true").table })
+}
+
+// held is a bucket with a clock that stands still.
+type held struct {
+	roomdriver.Table
+	*bucket
+	now *atomic.Int64 // µs
+}
+
+func hold(b *bucket, now *atomic.Int64) *held {
+	h := &held{bucket: b, now: now}
+	h.Table = roomdriver.FromSwapper(swapping{h})
+	return h
+}
+
+func (h *held) Close() error { return h.bucket.Close() }
+
+func (h *held) List(ctx context.Context, prefix, cursor string) (roomdriver.Page, error) {
+	page, err := h.bucket.List(ctx, prefix, cursor)
+	page.Now = time.UnixMicro(h.now.Load())
+	return page, err
+}
+
+// swapping is the Swapper of a held bucket.
+type swapping struct{ *held }
+
+func (s swapping) Load(ctx context.Context, key string) ([]byte, string, time.Time, error) {
+	record, version, _, err := s.bucket.Load(ctx, key)
+	revision, _, _ := strings.Cut(version, " ")
+	now := time.UnixMicro(s.now.Load())
+	return record, fmt.Sprint(revision, " ", now.UnixMilli()), now, err
+}
+
+func (s swapping) Swap(ctx context.Context, key, version string, next []byte) (bool, error) {
+	return s.bucket.Swap(ctx, key, version, next)
+}
+
+// TestConformance plays the suite with the clock held: with a memory, and then without it, where
+// a release removes the record.
+func TestConformance(t *testing.T) {
+	for name, options := range map[string][]roomdriver.Option{
+		"with a memory": nil, "without a memory": {roomdriver.WithMemory(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, bucket := one(t)
+			var now atomic.Int64
+			now.Store(time.Now().UnixMicro())
+			drivertest.Run(t, drivertest.Config{
+				Open: func(t testing.TB) driver.Driver {
+					table := hold(openURL(t, url+"/"+bucket+"?create=true").table.bucket, &now)
+					return roomdriver.New(table, append(options, roomdriver.WithSweep(0))...)
+				},
+				Advance: func(d time.Duration) { now.Add(d.Microseconds()) },
+			})
+		})
+	}
+}
+
+// TestConformance_WithTheServersClock plays the suite as it is, on one server and on a cluster.
+func TestConformance_WithTheServersClock(t *testing.T) {
+	live.Test(t)
+	url, bucket := one(t)
+	for name, url := range map[string]string{
+		"one server": url + "/" + bucket + "?create=true", "cluster": startCluster(t).url() + "?create=true&replicas=3",
+	} {
+		t.Run(name, func(t *testing.T) {
+			warm(t, openURL(t, url))
+			drivertest.Run(t, drivertest.Config{Open: func(t testing.TB) driver.Driver { return openURL(t, url) }})
+		})
+	}
+}

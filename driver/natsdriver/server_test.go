@@ -1,0 +1,312 @@
+package natsdriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+// server is a nats-server of its own.
+type server struct {
+	t       testing.TB
+	addr    string // host:port
+	dir     string
+	config  string
+	cmd     *exec.Cmd
+	stopped bool
+}
+
+// binary returns the path of nats-server, of the version in the module of the tools.
+func binary(t testing.TB) string {
+	t.Helper()
+	tools := filepath.Join("..", "..", "internal", "tools", "servers")
+	mod, err := os.ReadFile(filepath.Join(tools, "go.mod"))
+	noError(t, err)
+	version := regexp.MustCompile(`nats-server/v2 (v\S+)`).FindSubmatch(mod)
+	if version == nil {
+		t.Fatalf("no version of nats-server in %s", tools)
+	}
+	cache, err := os.UserCacheDir()
+	noError(t, err)
+	path := filepath.Join(cache, "leasehold", "nats-server-"+string(version[1]))
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("the tests need nats-server %s: run internal/tools/servers/build: %v", version[1], err)
+	}
+	return path
+}
+
+// start starts a server with more lines of configuration.
+func start(t testing.TB, more ...string) *server {
+	t.Helper()
+	host, port, err := redistest.FreeAddress()
+	noError(t, err)
+	s := newServer(t, host, port, more...)
+	s.run()
+	s.awaitJetStream(s.url())
+	return s
+}
+
+func newServer(t testing.TB, host string, port int, more ...string) *server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "natsdriver")
+	noError(t, err)
+	s := &server{t: t, addr: fmt.Sprintf("%s:%d", host, port), dir: dir, config: filepath.Join(dir, "config")}
+	lines := append([]string{
+		fmt.Sprintf("listen: %q", s.addr), fmt.Sprintf("server_name: n%d", port),
+		fmt.Sprintf("jetstream { store_dir: %q, max_mem: 100MB, max_file: 1GB }", filepath.Join(dir, "data")),
+	}, more...)
+	noError(t, os.WriteFile(s.config, []byte(strings.Join(lines, "\n")), 0o600))
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			if text, err := os.ReadFile(filepath.Join(dir, "log")); err == nil {
+				t.Logf("%s: %s", s.addr, text[max(0, len(text)-3000):])
+			}
+		}
+		_ = os.RemoveAll(dir)
+	})
+	return s
+}
+
+// run starts the process, on the data that it has.
+func (s *server) run() {
+	s.t.Helper()
+	s.cmd = exec.Command(binary(s.t), "-c", s.config, "-l", filepath.Join(s.dir, "log"))
+	dieWithParent(s.cmd)
+	noError(s.t, s.cmd.Start())
+}
+
+func (s *server) kill() {
+	if s.cmd != nil {
+		_ = s.cmd.Process.Kill()
+		_ = s.cmd.Wait()
+		s.cmd, s.stopped = nil, false
+	}
+}
+
+// stop stops the process until cont.
+func (s *server) stop() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
+func (s *server) cont() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+
+// lose removes the data of a server that was killed.
+func (s *server) lose() { noError(s.t, os.RemoveAll(filepath.Join(s.dir, "data"))) }
+
+func (s *server) url() string { return "nats://" + s.addr }
+
+// awaitJetStream waits until JetStream answers.
+func (s *server) awaitJetStream(url string) {
+	s.t.Helper()
+	eventually(s.t, func() bool {
+		nc, err := nats.Connect(url)
+		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrSecureConnRequired) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		noError(s.t, err)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err = js.AccountInfo(ctx)
+		return err == nil || errors.Is(err, jetstream.ErrJetStreamNotEnabled)
+	})
+}
+
+// cluster is three servers.
+type cluster []*server
+
+func startCluster(t testing.TB) cluster {
+	t.Helper()
+	hosts, ports, routes := make([]string, 3), make([]int, 3), make([]string, 3)
+	for i := range hosts {
+		var err error
+		hosts[i], ports[i], err = redistest.FreeAddress()
+		noError(t, err)
+		routes[i] = fmt.Sprintf("%q", fmt.Sprintf("nats://%s:%d", hosts[i], ports[i]+10000))
+	}
+	c := make(cluster, 3)
+	for i := range c {
+		c[i] = newServer(t, hosts[i], ports[i], fmt.Sprintf("cluster { name: c, listen: %q, routes: [%s] }",
+			fmt.Sprintf("%s:%d", hosts[i], ports[i]+10000), strings.Join(routes, ", ")))
+		c[i].run()
+	}
+	c[0].awaitJetStream(c.url())
+	return c
+}
+
+func (c cluster) url() string {
+	addresses := make([]string, len(c))
+	for i, s := range c {
+		addresses[i] = s.addr
+	}
+	return "nats://" + strings.Join(addresses, ",")
+}
+
+// leader returns the server that leads the stream of a bucket, nil if there is none.
+func (c cluster) leader(t testing.TB, bucket string) *server {
+	t.Helper()
+	nc := connect(t, c.url())
+	defer nc.Close()
+	msg, err := nc.Request("$JS.API.STREAM.INFO.KV_"+bucket, nil, time.Second)
+	var s state
+	if err != nil || unpack(msg.Data, &s) != nil || s.Cluster == nil {
+		return nil
+	}
+	i := slices.IndexFunc(c, func(one *server) bool { return "n"+one.addr[strings.LastIndex(one.addr, ":")+1:] == s.Cluster.Leader })
+	if i < 0 {
+		return nil
+	}
+	return c[i]
+}
+
+func (c cluster) awaitLeader(t testing.TB, bucket string) (leader *server) {
+	t.Helper()
+	eventually(t, func() bool {
+		leader = c.leader(t, bucket)
+		return leader != nil
+	})
+	return leader
+}
+
+func connect(t testing.TB, url string) *nats.Conn {
+	t.Helper()
+	var nc *nats.Conn
+	eventually(t, func() (ok bool) {
+		var err error
+		nc, err = nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+		return err == nil
+	})
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+var shared struct {
+	sync.Mutex
+	*server
+	users int
+}
+
+// one returns a server that the tests share, and the name of a new bucket.
+func one(t testing.TB) (url, bucket string) {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		shared.server = start(forever{t})
+	}
+	shared.users++
+	return shared.url(), fmt.Sprint("b", shared.users)
+}
+
+// forever is a test whose server stays until the process ends.
+type forever struct{ testing.TB }
+
+func (forever) Cleanup(func()) {}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if s := shared.server; s != nil {
+		s.kill()
+		_ = os.RemoveAll(s.dir)
+	}
+	os.Exit(code)
+}
+
+// openURL opens a store, with a timeout that is long enough for a busy machine unless the URL
+// has one.
+func openURL(t testing.TB, url string) *Driver {
+	t.Helper()
+	if !strings.Contains(url, "timeout=") {
+		url += cmp.Or(map[bool]string{false: "?"}[strings.Contains(url, "?")], "&") + "timeout=20s"
+	}
+	d, err := Open(url)
+	noError(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// newStore returns a store in a bucket of its own, with a connection.
+func newStore(t testing.TB) *Driver {
+	t.Helper()
+	url, bucket := one(t)
+	return warm(t, openURL(t, url+"/"+bucket+"?create=true"))
+}
+
+// warm waits until the bucket exists and the driver is connected, and returns the driver.
+func warm(t testing.TB, d *Driver) *Driver {
+	t.Helper()
+	eventually(t, func() bool {
+		_, err := d.Acquire(t.Context(), mutex("warm-up", "w"))
+		return err == nil
+	})
+	return d
+}
+
+func mutex(key, id string) driver.Request {
+	return driver.Request{Key: key, ID: id, TTL: time.Minute, ConfirmWindow: time.Second}
+}
+
+func ticket(key, id string) driver.Request {
+	req := mutex(key, id)
+	req.TicketTTL = time.Minute
+	return req
+}
+
+func acquire(t testing.TB, d *Driver, req driver.Request, want driver.State) driver.Reply {
+	t.Helper()
+	reply, err := d.Acquire(t.Context(), req)
+	if err != nil || reply.State != want {
+		t.Fatalf("acquire %q by %s: %+v, %v; want state %v", req.Key, req.ID, reply, err, want)
+	}
+	return reply
+}
+
+func release(t testing.TB, d *Driver, key, id string) {
+	t.Helper()
+	if reply, err := d.Release(t.Context(), driver.Ref{Key: key, ID: id}); err != nil || reply.State != driver.Released {
+		t.Fatalf("release %q by %s: %+v, %v", key, id, reply, err)
+	}
+}
+
+// holds reports whether the lease id is in the bucket, alone.
+func holds(t testing.TB, d *Driver, key, id string) bool {
+	t.Helper()
+	snap, err := d.Inspect(t.Context(), key)
+	noError(t, err)
+	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t testing.TB, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it did not come to that")
+		}
+	}
+}

@@ -1,0 +1,277 @@
+package natsdriver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
+)
+
+// table is a bucket.
+type table struct {
+	roomdriver.Table // by compare-and-swap
+	*bucket
+}
+
+func newTable(l *link, o options) *table {
+	b := &bucket{l, o}
+	return &table{roomdriver.FromSwapper(b), b}
+}
+
+// List implements [roomdriver.Table].
+func (t *table) List(ctx context.Context, prefix, cursor string) (roomdriver.Page, error) {
+	return t.bucket.List(ctx, prefix, cursor)
+}
+
+// Close implements [roomdriver.Table].
+func (t *table) Close() error { return t.bucket.Close() }
+
+// bucket is a [roomdriver.Swapper]. The version of a record is its revision: the number of its
+// message in the stream, which has one message for each key.
+type bucket struct {
+	*link
+	cfg options
+}
+
+const (
+	// spare is how long a record stays beyond its end: each server removes it by its own clock.
+	spare = 10 * time.Minute
+	// marked is how long the mark of a removed record stays, whose revision is the version of no
+	// record. After it the version is 0, as before the first record. A request that was on
+	// its way for all that time finds no record, as it expects; its own record is then over.
+	marked = time.Hour
+)
+
+// stream returns the name of the stream that holds the bucket.
+func (b *bucket) stream() string { return "KV_" + b.cfg.bucket }
+
+func (b *bucket) subject(key string) string { return "$KV." + b.cfg.bucket + "." + key }
+
+// call sends a request to JetStream and decodes the answer. The error is of the table, unchanged.
+func (b *bucket) call(ctx context.Context, what string, request, answer any) error {
+	data, err := json.Marshal(request)
+	if err != nil {
+		return unavailable(err)
+	}
+	msg, err := b.ask(ctx, &nats.Msg{Subject: "$JS.API.STREAM." + what + "." + b.stream(), Data: data})
+	if err != nil {
+		return unavailable(err)
+	}
+	return unavailable(unpack(msg.Data, answer))
+}
+
+// unpack decodes an answer, which may be an error.
+func unpack(data []byte, answer any) error {
+	var failed struct{ Error *jetstream.APIError }
+	if err := json.Unmarshal(data, &failed); err != nil {
+		return fmt.Errorf("the answer is not of JetStream: %w", err)
+	}
+	if failed.Error != nil {
+		return explain(failed.Error)
+	}
+	return json.Unmarshal(data, answer)
+}
+
+// state is a part of the stream's information.
+type state struct {
+	Now     time.Time `json:"ts"`
+	Cluster *struct{ Leader string }
+	Config  struct {
+		Mirror *struct{ Name string }
+		TTLs   bool `json:"allow_msg_ttl"`
+	}
+}
+
+// clock returns the clock of the stream's leader. It refuses a bucket that cannot hold locks.
+func (b *bucket) clock(ctx context.Context) (time.Time, error) {
+	var s state
+	switch err := b.call(ctx, "INFO", struct{}{}, &s); {
+	case err != nil:
+		return time.Time{}, err
+	case s.Cluster != nil && s.Cluster.Leader == "": // another server has answered
+		return time.Time{}, unavailable(errSilent)
+	case s.Config.Mirror != nil:
+		return time.Time{}, permanent(fmt.Errorf("the bucket is a mirror of %s: connect to that one", s.Config.Mirror.Name))
+	case !s.Config.TTLs:
+		return time.Time{}, permanent(errNoTTL)
+	}
+	return s.Now, nil
+}
+
+// message is a stored message.
+type message struct {
+	Subject string
+	Seq     uint64
+	Data    []byte
+	Time    time.Time
+}
+
+// get asks the leader for a message. It returns none if there is none.
+func (b *bucket) get(ctx context.Context, request any) (m message, err error) {
+	var answer struct{ Message message }
+	if err := b.call(ctx, "MSG.GET", request, &answer); err != nil && !is(err, noMessage) {
+		return m, err
+	}
+	return answer.Message, nil
+}
+
+// Load implements [roomdriver.Swapper].
+func (b *bucket) Load(ctx context.Context, key string) (record []byte, version string, now time.Time, err error) {
+	m, now, err := b.load(ctx, map[string]any{"last_by_subj": b.subject(encode(key))})
+	if is(err, noStream) {
+		if err = b.create(ctx, err); err == nil {
+			m, now, err = b.load(ctx, map[string]any{"last_by_subj": b.subject(encode(key))})
+		}
+	}
+	if len(m.Data) > 0 { // otherwise it is the mark of a removed record
+		record = m.Data
+	}
+	return record, fmt.Sprint(m.Seq, " ", now.UnixMilli()), now, err
+}
+
+// load gets a message and the clock, both after the call began. The clock does not show an
+// earlier time than that of the message, which may have been written since the clock was read.
+func (b *bucket) load(ctx context.Context, request any) (m message, now time.Time, err error) {
+	var failed error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		now, failed = b.clock(ctx)
+	}()
+	m, err = b.get(ctx, request)
+	<-done
+	if now.Before(m.Time) {
+		now = m.Time
+	}
+	return m, now, errors.Join(failed, err)
+}
+
+// Swap implements [roomdriver.Swapper]. A request that arrives late, or after a change of the
+// leader, is decided by the revision. So is one that was buffered. The outcome is certain if the leader has
+// refused it; an answer that got lost says nothing, whoever leads then.
+func (b *bucket) Swap(ctx context.Context, key, version string, next []byte) (ok bool, err error) {
+	msg := nats.NewMsg(b.subject(encode(key)))
+	msg.Data = next
+	revision, read, _ := strings.Cut(version, " ")
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, revision)
+	if next == nil {
+		msg.Header.Set("KV-Operation", "DEL") // for other readers of the bucket
+	}
+	if seconds, err := life(next, read); err != nil {
+		return false, unavailable(err)
+	} else if seconds > 0 {
+		msg.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(seconds, 10))
+	}
+	answer, err := b.ask(ctx, msg)
+	if err != nil {
+		return false, err
+	}
+	var ack jetstream.PubAck
+	var told *jetstream.APIError
+	switch err = unpack(answer.Data, &ack); {
+	case err == nil && ack.Stream == b.stream():
+		return true, nil
+	case err == nil:
+		return false, fmt.Errorf("stream %q has answered", ack.Stream)
+	case is(err, otherRevision), is(err, changesNow):
+		return false, nil
+	case errors.As(err, &told) && slices.Contains(refusals, told.ErrorCode):
+		return false, unavailable(err)
+	}
+	return false, err
+}
+
+// life returns for how many seconds a record stays in the bucket, 0 for one without an end. The
+// clock of the bucket showed read, in ms.
+func life(record []byte, read string) (seconds int64, err error) {
+	if record == nil {
+		return int64(marked / time.Second), nil
+	}
+	end, forever, err := roomdriver.End(record)
+	if forever || err != nil {
+		return 0, err
+	}
+	ms, err := strconv.ParseInt(read, 10, 64)
+	return int64((max(end.Sub(time.UnixMilli(ms)), 0) + spare) / time.Second), err
+}
+
+// is reports whether an error has a code.
+func is(err error, code jetstream.ErrorCode) bool {
+	var told *jetstream.APIError
+	return errors.As(err, &told) && told.ErrorCode == code
+}
+
+// pageSize is the number of records of a page, each of which is a round trip.
+const pageSize = 100
+
+// List implements [roomdriver.Table]. The cursor is a number of a message: a record that is
+// replaced during the listing gets a greater one.
+func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriver.Page, err error) {
+	from := uint64(1)
+	if cursor != "" {
+		if from, err = strconv.ParseUint(cursor, 10, 64); err != nil {
+			return page, fmt.Errorf("cursor %q: %w", cursor, driver.ErrInvalid)
+		}
+	}
+	first := b.subject("")
+	request := map[string]any{"seq": from, "next_by_subj": first + filter(prefix)}
+	m, now, err := b.load(ctx, request)
+	if is(err, noStream) {
+		if err = b.create(ctx, err); err == nil {
+			m, now, err = b.load(ctx, request)
+		}
+	}
+	page.Now = now
+	for ; err == nil && m.Seq > 0; m, err = b.get(ctx, request) {
+		key, ok := decode(strings.TrimPrefix(m.Subject, first))
+		if ok && len(m.Data) > 0 && strings.HasPrefix(key, prefix) {
+			page.Entries = append(page.Entries, roomdriver.Entry{Key: key, Record: m.Data})
+		}
+		request["seq"] = m.Seq + 1
+		if len(page.Entries) == pageSize {
+			page.Next = strconv.FormatUint(m.Seq+1, 10)
+			break
+		}
+	}
+	return page, err
+}
+
+// create creates the bucket, if that is wanted, or returns the reason for it.
+func (b *bucket) create(ctx context.Context, reason error) error {
+	if b.cfg.replicas == 0 {
+		return permanent(fmt.Errorf("there is no bucket %q: create it by `nats kv add %[1]s --replicas=3 --marker-ttl=1h`, "+
+			"or open the store with create=true: %w", b.cfg.bucket, reason))
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	nc, err := b.conn(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = js.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket: b.cfg.bucket, Description: "locks of leasehold", History: 1, Replicas: b.cfg.replicas, LimitMarkerTTL: marked,
+		})
+	}
+	if is(err, otherConfig) || errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
+		return nil
+	}
+	return unavailable(explain(err))
+}
+
+// Close implements [roomdriver.Table].
+func (b *bucket) Close() error {
+	b.close()
+	return nil
+}
