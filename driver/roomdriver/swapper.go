@@ -2,6 +2,7 @@ package roomdriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -38,6 +39,9 @@ type swapTable struct{ Swapper }
 func (t swapTable) Update(ctx context.Context, key string, f func(record []byte, now time.Time) (next []byte, err error)) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 32*time.Millisecond) {
 		record, version, now, err := t.Load(ctx, key)
+		if errors.Is(err, driver.ErrUnavailable) {
+			return err
+		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 		}
