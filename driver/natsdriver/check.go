@@ -22,7 +22,7 @@ func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 		return c.Report, unavailable(err)
 	}
 	before := time.Now()
-	err = d.table.call(ctx, "INFO", struct{}{}, &c.StreamInfo)
+	err = d.table.call(ctx, "INFO", struct{}{}, &c.info)
 	ahead, took := c.TimeStamp.Sub(before), time.Since(before)
 	if is(err, noStream) {
 		c.missing()
@@ -41,8 +41,14 @@ func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 // checkup is one look at a store.
 type checkup struct {
 	doctor.Checkup
-	jetstream.StreamInfo
+	info
 	cfg options
+}
+
+// info is the answer to a request for the stream's information.
+type info struct {
+	failure
+	jetstream.StreamInfo
 }
 
 func (c *checkup) missing() {

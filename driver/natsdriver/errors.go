@@ -28,6 +28,7 @@ const (
 	notForAccount   = jetstream.JSErrCodeJetStreamNotEnabledForAccount
 	sealed          = 10109
 	notEnoughPeers  = 10005
+	notClustered    = 10074
 	storageExceeded = 10047
 )
 
@@ -41,14 +42,16 @@ var hints = map[jetstream.ErrorCode]string{
 	noTTL:           errNoTTL.Error(),
 	tooLarge:        "the lock has too many waiters, or too many labels: raise the bucket's maximum value size",
 	sealed:          "the bucket is sealed; name another one",
-	notEnoughPeers:  "the cluster has fewer servers than replicas=",
+	notEnoughPeers:  "fewer servers are there than replicas= says",
+	notClustered:    "a single server keeps one replica: say create=true without replicas=",
 	noResources:     "the servers' storage for JetStream is full",
 	accountFull:     "the account's storage for JetStream is full",
 	storageExceeded: "the servers' storage for JetStream is full",
 }
 
-// heal are the codes whose cause may go away.
-var heal = []jetstream.ErrorCode{noResources, accountFull, storageExceeded}
+// heal are the codes whose cause may go away. A record that is too large may have been written with the calls of
+// others, such as a release, which are then repeated.
+var heal = []jetstream.ErrorCode{tooLarge, notEnoughPeers, noResources, accountFull, storageExceeded}
 
 // errNoTTL is the reason of a bucket of an old server, or with other settings.
 var errNoTTL = errors.New("the bucket has no message TTLs, so its records would stay for ever: create another one by create=true, " +

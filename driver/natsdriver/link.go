@@ -118,7 +118,7 @@ func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, unavailable(errSilent)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return nil, permanent(fmt.Errorf("the record has %d bytes, so the lock has too many waiters, or too many labels; "+
+		return nil, unavailable(fmt.Errorf("the record has %d bytes, so the lock has too many waiters, or too many labels; "+
 			"raise max_payload of the servers, which is %d: %w", len(msg.Data), nc.MaxPayload(), err))
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrHeadersNotSupported):
 		return nil, unavailable(err)

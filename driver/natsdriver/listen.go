@@ -38,11 +38,14 @@ func (b *bucket) Listen(receive func(body string)) (driver.Subscription, error) 
 		for ctx.Err() == nil {
 			b.listen(ctx, e, receive)
 			e.address.Store("")
-			timing.Sleep(ctx, b.timeout/4)
+			timing.Sleep(ctx, again)
 		}
 	}()
 	return e, nil
 }
+
+// again is how often a subscription looks whether there is a connection, or another one.
+const again = 250 * time.Millisecond
 
 // ear is a subscription.
 type ear struct {
@@ -72,7 +75,7 @@ func (b *bucket) listen(ctx context.Context, e *ear, receive func(body string)) 
 	e.address.Store(e.name)
 	receive("") // there may have been another connection before
 	seen := nc.Stats().Reconnects
-	ticker := time.NewTicker(b.timeout / 8)
+	ticker := time.NewTicker(again)
 	defer ticker.Stop()
 	for !nc.IsClosed() {
 		select {

@@ -124,8 +124,8 @@ func (c *config) query(q urlquery.Query) error {
 // connect makes a connection.
 func (c *config) connect(timeout time.Duration) (*nats.Conn, error) {
 	opts := []nats.Option{
-		nats.Name("leasehold"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(timeout / 20), nats.ReconnectBufSize(-1),
-		nats.PingInterval(timeout / 2), nats.MaxPingsOutstanding(2),
+		nats.Name("leasehold"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond),
+		nats.ReconnectBufSize(-1), nats.PingInterval(timeout / 2), nats.MaxPingsOutstanding(2),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // otherwise it prints to stderr
 	}
 	if c.tls != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,8 +34,8 @@ type server struct {
 	stopped bool
 }
 
-// binary returns the path of nats-server, of the version in the module of the tools.
-func binary(t testing.TB) string {
+// serverBinary returns the path of nats-server, of the version in the module of the tools.
+func serverBinary(t testing.TB) string {
 	t.Helper()
 	tools := filepath.Join("..", "..", "internal", "tools", "servers")
 	mod, err := os.ReadFile(filepath.Join(tools, "go.mod"))
@@ -88,7 +89,7 @@ func newServer(t testing.TB, host string, port int, more ...string) *server {
 // run starts the process, on the data that it has.
 func (s *server) run() {
 	s.t.Helper()
-	s.cmd = exec.Command(binary(s.t), "-c", s.config, "-l", filepath.Join(s.dir, "log"))
+	s.cmd = exec.Command(serverBinary(s.t), "-c", s.config, "-l", filepath.Join(s.dir, "log"))
 	dieWithParent(s.cmd)
 	noError(s.t, s.cmd.Start())
 }
@@ -115,11 +116,8 @@ func (s *server) awaitJetStream(url string) {
 	s.t.Helper()
 	eventually(s.t, func() bool {
 		nc, err := nats.Connect(url)
-		if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrSecureConnRequired) {
-			return true
-		}
-		if err != nil {
-			return false
+		if err != nil { // of a user, or of a certificate, if the server is there
+			return !errors.Is(err, nats.ErrNoServers) && !errors.As(err, new(*net.OpError))
 		}
 		defer nc.Close()
 		js, err := jetstream.New(nc)
@@ -309,4 +307,12 @@ func eventually(t testing.TB, ok func() bool) {
 			t.Fatal("it did not come to that")
 		}
 	}
+}
+
+// withoutJetStream takes JetStream out of a server's configuration.
+func withoutJetStream(t testing.TB, s *server) {
+	t.Helper()
+	text, err := os.ReadFile(s.config)
+	noError(t, err)
+	noError(t, os.WriteFile(s.config, regexp.MustCompile(`(?m)^jetstream.*$`).ReplaceAll(text, nil), 0o600))
 }

@@ -58,7 +58,7 @@ func (b *bucket) stream() string { return "KV_" + b.cfg.bucket }
 func (b *bucket) subject(key string) string { return "$KV." + b.cfg.bucket + "." + key }
 
 // call sends a request to JetStream and decodes the answer. The error is of the table, unchanged.
-func (b *bucket) call(ctx context.Context, what string, request, answer any) error {
+func (b *bucket) call(ctx context.Context, what string, request any, answer interface{ err() error }) error {
 	data, err := json.Marshal(request)
 	if err != nil {
 		return unavailable(err)
@@ -70,20 +70,27 @@ func (b *bucket) call(ctx context.Context, what string, request, answer any) err
 	return unavailable(unpack(msg.Data, answer))
 }
 
-// unpack decodes an answer, which may be an error.
-func unpack(data []byte, answer any) error {
-	var failed struct{ Error *jetstream.APIError }
-	if err := json.Unmarshal(data, &failed); err != nil {
+// unpack decodes an answer.
+func unpack(data []byte, answer interface{ err() error }) error {
+	if err := json.Unmarshal(data, answer); err != nil {
 		return fmt.Errorf("the answer is not of JetStream: %w", err)
 	}
-	if failed.Error != nil {
-		return explain(failed.Error)
+	return answer.err()
+}
+
+// failure is the error in an answer.
+type failure struct{ Error *jetstream.APIError }
+
+func (f failure) err() error {
+	if f.Error == nil {
+		return nil
 	}
-	return json.Unmarshal(data, answer)
+	return explain(f.Error)
 }
 
 // state is a part of the stream's information.
 type state struct {
+	failure
 	Now     time.Time `json:"ts"`
 	Cluster *struct{ Leader string }
 	Config  struct {
@@ -118,7 +125,10 @@ type message struct {
 
 // get asks the leader for a message. It returns none if there is none.
 func (b *bucket) get(ctx context.Context, request any) (m message, err error) {
-	var answer struct{ Message message }
+	var answer struct {
+		failure
+		Message message
+	}
 	if err := b.call(ctx, "MSG.GET", request, &answer); err != nil && !is(err, noMessage) {
 		return m, err
 	}
@@ -142,18 +152,24 @@ func (b *bucket) Load(ctx context.Context, key string) (record []byte, version s
 // load gets a message and the clock, both after the call began. The clock does not show an
 // earlier time than that of the message, which may have been written since the clock was read.
 func (b *bucket) load(ctx context.Context, request any) (m message, now time.Time, err error) {
-	var failed error
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		now, failed = b.clock(ctx)
+		var err error
+		if now, err = b.clock(ctx); err != nil {
+			cancel(err)
+		}
 	}()
-	m, err = b.get(ctx, request)
+	if m, err = b.get(ctx, request); err != nil {
+		cancel(err)
+	}
 	<-done
 	if now.Before(m.Time) {
 		now = m.Time
 	}
-	return m, now, errors.Join(failed, err)
+	return m, now, context.Cause(ctx)
 }
 
 // Swap implements [roomdriver.Swapper]. A request that arrives late, or after a change of the
@@ -176,7 +192,10 @@ func (b *bucket) Swap(ctx context.Context, key, version string, next []byte) (ok
 	if err != nil {
 		return false, err
 	}
-	var ack jetstream.PubAck
+	var ack struct {
+		failure
+		Stream string
+	}
 	var told *jetstream.APIError
 	switch err = unpack(answer.Data, &ack); {
 	case err == nil && ack.Stream == b.stream():

@@ -1,0 +1,84 @@
+package natsdriver
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+func findings(t *testing.T, d *Driver) map[string]driver.Finding {
+	t.Helper()
+	report, err := d.Check(t.Context())
+	noError(t, err)
+	all := make(map[string]driver.Finding)
+	for _, f := range report.Findings {
+		all[f.Check] = f
+	}
+	return all
+}
+
+func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
+	url, bucket := one(t)
+	js, err := jetstream.New(connect(t, url))
+	noError(t, err)
+	create := func(name string, change func(*jetstream.StreamConfig)) string {
+		cfg := jetstream.StreamConfig{
+			Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+			AllowMsgTTL: true, AllowRollup: true,
+		}
+		change(&cfg)
+		_, err := js.CreateStream(t.Context(), cfg)
+		noError(t, err)
+		return url + "/" + name
+	}
+	small := start(t, "max_payload: 64KB")
+	warm(t, openURL(t, small.url()+"/?create=true"))
+	for _, row := range []struct {
+		check, url string
+		severity   driver.Severity
+		says       string
+	}{
+		{"version", create("sound", func(*jetstream.StreamConfig) {}), driver.Good, "2."},
+		{"bucket", url + "/sound", driver.Good, "no limits"},
+		{"storage", url + "/sound", driver.Notice, "sync_interval"},
+		{"replicas", url + "/sound", driver.Notice, "--replicas=3"},
+		{"clock", url + "/sound", driver.Good, "differs from ours"},
+		{"record", url + "/sound", driver.Good, "1024 KB"},
+		{"record", small.url(), driver.Warning, "max_payload"},
+		{"bucket", url + "/none", driver.Unsafe, "create=true"},
+		{"bucket", url + "/none?create=true", driver.Good, "first call"},
+		{"storage", create("memory", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }), driver.Unsafe, "restart"},
+		{"storage", create("async", func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }), driver.Unsafe, "crash"},
+		{"bucket", create("old", func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false }), driver.Unsafe, "--marker-ttl"},
+		{"bucket", create("aging", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), driver.Unsafe, "--max-age=0"},
+		{"bucket", create("dropping", func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 10, jetstream.DiscardOld }), driver.Unsafe, "--discard=new"},
+		{"bucket", create("limited", func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }), driver.Warning, "limits"},
+		{"bucket", create("long", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), driver.Warning, "history"},
+		{"bucket", create("silent", func(c *jetstream.StreamConfig) { c.NoAck = true }), driver.Unsafe, "acknowledges no"},
+		{"bucket", create("copy", func(c *jetstream.StreamConfig) {
+			c.Subjects, c.Mirror = nil, &jetstream.StreamSource{Name: "KV_sound"}
+		}), driver.Unsafe, "original"},
+	} {
+		f := findings(t, openURL(t, row.url))[row.check]
+		if text := f.What + f.Why + f.Remedy; f.Severity != row.severity || !strings.Contains(text, row.says) {
+			t.Errorf("%s: %s: %+v; want %q", row.url, row.check, f, row.says)
+		}
+	}
+	// The settings that can be used nevertheless are.
+	for _, name := range []string{"memory", "aging", "dropping", "long"} {
+		d := openURL(t, url+"/"+name)
+		acquire(t, d, mutex(bucket, "a"), driver.Granted)
+		acquire(t, d, mutex(bucket, "b"), driver.Busy)
+		release(t, d, bucket, "a")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := openURL(t, url).Check(ctx); err == nil {
+		t.Error("the context has ended")
+	}
+}

@@ -1,0 +1,147 @@
+package natsdriver
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/leasehold-go/leasehold/driver"
+)
+
+// Texts of requests.
+const (
+	look  = "STREAM.MSG.GET"
+	write = "HPUB $KV."
+)
+
+// newStoreBehind returns a store behind a proxy, and one that reaches the server itself.
+func newStoreBehind(t *testing.T, params string) (d, direct *Driver, p *proxy) {
+	t.Helper()
+	url, bucket := one(t)
+	p = startProxy(t, shared.addr)
+	direct = warm(t, openURL(t, url+"/"+bucket+"?create=true"))
+	return warm(t, openURL(t, p.url()+"/"+bucket+params)), direct, p
+}
+
+// TestAcquire_ACutIsReportedByWhatItMayHaveDone cuts the connection of a call, which is then
+// repeated.
+func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
+	d, direct, p := newStoreBehind(t, "")
+	for _, row := range []struct {
+		key, what, text string
+		definite        bool // certainly nothing has happened
+		there           bool // the lease is in the bucket
+	}{
+		{"before-the-look", cutBefore, look, true, false},
+		{"before-the-write", cutBefore, write, false, false},
+		{"after-the-write", cutAfter, write, false, true},
+	} {
+		warm(t, d) // connected again
+		r := p.add(row.what, row.text)
+		_, err := d.Acquire(t.Context(), mutex(row.key, "a"))
+		<-r.fired
+		if err == nil || errors.Is(err, driver.ErrUnavailable) != row.definite || errors.Is(err, driver.ErrPermanent) {
+			t.Errorf("%s: %v; definite: want %t", row.key, err, row.definite)
+		}
+		if got := holds(t, direct, row.key, "a"); got != row.there {
+			t.Errorf("%s: the lease is there: %t", row.key, got)
+		}
+		warm(t, d)
+		if again := acquire(t, d, mutex(row.key, "a"), driver.Granted); again.Replayed != row.there {
+			t.Errorf("%s, asked again: %+v", row.key, again)
+		}
+	}
+}
+
+func TestRelease_ALostAnswerIsUnknownAndTheNextHolderSurvives(t *testing.T) {
+	d, direct, p := newStoreBehind(t, "")
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	r := p.add(cutAfter, write)
+	_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
+	<-r.fired
+	if err == nil || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	acquire(t, direct, mutex("k", "b"), driver.Granted)
+	warm(t, d)
+	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Gone {
+		t.Errorf("%+v, %v", reply, err)
+	}
+	if !holds(t, d, "k", "b") {
+		t.Error("the next holder has lost its lease")
+	}
+}
+
+// A write that reaches the server after its caller has given up, and after another holder, changes nothing.
+func TestAcquire_ALateWriteHasNoEffectAfterAnother(t *testing.T) {
+	for _, first := range []bool{false, true} { // whether the record exists before
+		d, direct, p := newStoreBehind(t, "")
+		if first {
+			acquire(t, direct, mutex("k", "0"), driver.Granted)
+			release(t, direct, "k", "0")
+		}
+		r := p.add(holdIt, write)
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error)
+		go func() {
+			_, err := d.Acquire(ctx, mutex("k", "late"))
+			failed <- err
+		}()
+		<-r.fired
+		cancel()
+		if err := <-failed; err == nil || errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%v; the outcome is unknown", err)
+		}
+		acquire(t, direct, mutex("k", "b"), driver.Granted)
+		close(r.let)
+		warm(t, d) // by the same connection, so the late write has arrived before
+		if !holds(t, direct, "k", "b") {
+			t.Error("the late write has an effect")
+		}
+	}
+}
+
+func TestNew_AConnectionThatIsAwayBuffersNoRequests(t *testing.T) {
+	url, bucket := one(t)
+	direct := warm(t, openURL(t, url+"/"+bucket+"?create=true"))
+	p := startProxy(t, shared.addr)
+	nc, err := nats.Connect(p.url(), nats.MaxReconnects(-1), nats.ReconnectWait(time.Hour))
+	noError(t, err)
+	defer nc.Close()
+	d, err := New(nc, WithBucket(bucket), WithTimeout(20*time.Second))
+	noError(t, err)
+	defer d.Close()
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	p.cut()
+	eventually(t, func() bool { return nc.Status() == nats.RECONNECTING })
+	if _, err := d.Acquire(t.Context(), mutex("other", "a")); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
+		t.Errorf("%v", err)
+	}
+	if n, _ := nc.Buffered(); n > 0 {
+		t.Errorf("%d bytes are buffered", n)
+	}
+	if !holds(t, direct, "k", "a") {
+		t.Error("the lease is gone")
+	}
+}
+
+func TestAcquire_ARecordThatIsTooLargeIsRefusedByItsReason(t *testing.T) {
+	s := start(t, "max_payload: 8KB")
+	d := warm(t, openURL(t, s.url()+"?create=true"))
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	var err error
+	for i := 0; err == nil; i++ {
+		_, err = d.Acquire(t.Context(), ticket("k", strings.Repeat("x", 20)+string(rune('a'+i/26))+string(rune('a'+i%26))))
+		if i > 500 {
+			t.Fatal("there is no limit")
+		}
+	}
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "raise max_payload") {
+		t.Errorf("%v", err)
+	}
+	release(t, d, "k", "a")
+}
