@@ -24,7 +24,7 @@ func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 	before := time.Now()
 	err = d.table.call(ctx, "INFO", struct{}{}, &c.info)
 	ahead, took := c.TimeStamp.Sub(before), time.Since(before)
-	if is(err, noStream) {
+	if code(err) == noStream {
 		c.missing()
 		return c.Report, nil
 	}
@@ -61,9 +61,14 @@ func (c *checkup) missing() {
 }
 
 func (c *checkup) server(nc *nats.Conn) {
-	c.Nodes = []driver.Node{{
-		Name: nc.ConnectedAddr(), Server: nc.ConnectedServerId(), Data: fmt.Sprint(c.Config.Name, "/", c.Created.UnixNano()),
-	}}
+	data := fmt.Sprint(c.Config.Name, "/", c.Created.UnixNano())
+	if c.Cluster == nil || c.Cluster.Leader == "" {
+		c.Nodes = []driver.Node{{Name: nc.ConnectedAddr(), Server: nc.ConnectedServerId(), Data: data}}
+	} else {
+		for _, peer := range append(c.Cluster.Replicas, &jetstream.PeerInfo{Name: c.Cluster.Leader}) {
+			c.Nodes = append(c.Nodes, driver.Node{Name: peer.Name, Server: c.Cluster.Name + "/" + peer.Name, Data: data})
+		}
+	}
 	version := nc.ConnectedServerVersion()
 	var major, minor int
 	_, _ = fmt.Sscanf(version, "%d.%d", &major, &minor) // 0 is too old

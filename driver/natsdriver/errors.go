@@ -15,72 +15,48 @@ import (
 
 // Codes of JetStream.
 const (
-	noStream        = jetstream.JSErrCodeStreamNotFound
-	noMessage       = jetstream.JSErrCodeMessageNotFound
-	otherRevision   = jetstream.JSErrCodeStreamWrongLastSequence
-	changesNow      = jetstream.JSErrCodeStreamWrongLastSequenceConstant // as otherRevision: a change of the key is under way
-	noTTL           = 10166
-	tooLarge        = 10054
-	noResources     = 10023
-	accountFull     = 10002
-	otherConfig     = jetstream.JSErrCodeStreamNameInUse
-	notEnabled      = jetstream.JSErrCodeJetStreamNotEnabled
-	notForAccount   = jetstream.JSErrCodeJetStreamNotEnabledForAccount
-	sealed          = 10109
-	notEnoughPeers  = 10005
-	notClustered    = 10074
-	storageExceeded = 10047
+	noStream      = jetstream.JSErrCodeStreamNotFound
+	noMessage     = jetstream.JSErrCodeMessageNotFound
+	otherRevision = jetstream.JSErrCodeStreamWrongLastSequence
+	changesNow    = jetstream.JSErrCodeStreamWrongLastSequenceConstant // as otherRevision: a change of the key is under way
+	otherConfig   = jetstream.JSErrCodeStreamNameInUse
+	noTTL         = 10166
 )
 
-// refusals are answers to a write that a server gives before it stores or proposes the message.
-var refusals = []jetstream.ErrorCode{noTTL, tooLarge, noResources, accountFull, sealed, notEnabled, notForAccount}
-
-// hints maps a code to advice. All but the full ones need a change of settings.
-var hints = map[jetstream.ErrorCode]string{
-	notEnabled:      "enable JetStream on the servers",
-	notForAccount:   "enable JetStream for the account of the user",
-	noTTL:           errNoTTL.Error(),
-	tooLarge:        "the lock has too many waiters, or too many labels: raise the bucket's maximum value size",
-	sealed:          "the bucket is sealed; name another one",
-	notEnoughPeers:  "fewer servers are there than replicas= says",
-	notClustered:    "a single server keeps one replica: say create=true without replicas=",
-	noResources:     "the servers' storage for JetStream is full",
-	accountFull:     "the account's storage for JetStream is full",
-	storageExceeded: "the servers' storage for JetStream is full",
+// settings are refusals that time does not heal, with advice. A write is refused before it is stored.
+var settings = map[jetstream.ErrorCode]string{
+	jetstream.JSErrCodeJetStreamNotEnabled:           "enable JetStream on the servers",
+	jetstream.JSErrCodeJetStreamNotEnabledForAccount: "enable JetStream for the account of the user",
+	noTTL: "the bucket has no message TTLs, so its records would stay for ever: create another one by create=true, " +
+		"or by `nats kv add NAME --marker-ttl=1h`, on servers of version 2.11 or later",
+	10074: "a single server keeps one replica: say create=true without replicas=",
+	10109: "the bucket is sealed: name another one",
 }
 
-// heal are the codes whose cause may go away. A record that is too large may have been written with the calls of
-// others, such as a release, which are then repeated.
-var heal = []jetstream.ErrorCode{tooLarge, notEnoughPeers, noResources, accountFull, storageExceeded}
-
-// errNoTTL is the reason of a bucket of an old server, or with other settings.
-var errNoTTL = errors.New("the bucket has no message TTLs, so its records would stay for ever: create another one by create=true, " +
-	"or by `nats kv add NAME --marker-ttl=1h`, on servers of version 2.11 or later")
-
-// explain adds advice to an error.
-func explain(err error) error {
-	var told *jetstream.APIError
-	if errors.As(err, &told) && hints[told.ErrorCode] != "" {
-		return fmt.Errorf("%w (%s)", err, hints[told.ErrorCode])
-	}
-	return err
+// limits are refusals of a write before it is stored. Time may heal them: a record that is too large
+// may be the work of several calls, such as a release, which are then repeated alone.
+var limits = map[jetstream.ErrorCode]string{
+	10002: "the account's storage for JetStream is full",
+	10023: "the servers' storage for JetStream is full",
+	10054: "the lock has too many waiters, or too many labels: raise the bucket's maximum value size",
 }
 
-// lasts reports whether time does not heal the cause of an error.
-func lasts(err error) bool {
+// code returns the code of an error of JetStream, or 0.
+func code(err error) jetstream.ErrorCode {
 	var told *jetstream.APIError
 	if errors.As(err, &told) {
-		return hints[told.ErrorCode] != "" && !slices.Contains(heal, told.ErrorCode)
+		return told.ErrorCode
 	}
-	for _, refusal := range []error{
-		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrSecureConnRequired,
-		nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, nats.ErrPermissionViolation, fs.ErrNotExist, fs.ErrPermission,
-	} {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return errors.As(err, new(*tls.CertificateVerificationError))
+	return 0
+}
+
+// refused reports whether JetStream has refused a request without an effect.
+func refused(err error) bool { return settings[code(err)]+limits[code(err)] != "" }
+
+// refusals are those of a connection that time does not heal.
+var refusals = []error{
+	nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrSecureConnRequired,
+	nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, fs.ErrNotExist, fs.ErrPermission,
 }
 
 // unavailable returns the error of a call that certainly had no effect.
@@ -88,7 +64,8 @@ func unavailable(err error) error {
 	switch {
 	case err == nil, errors.Is(err, driver.ErrUnavailable):
 		return err
-	case lasts(err):
+	case settings[code(err)] != "", errors.As(err, new(*tls.CertificateVerificationError)),
+		slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) }):
 		return permanent(err)
 	}
 	return fmt.Errorf("%w: %w", driver.ErrUnavailable, err)

@@ -139,14 +139,14 @@ func TestAcquire_AServerWithoutJetStreamIsSaid(t *testing.T) {
 
 func TestKey_IsEncodedAndDecoded(t *testing.T) {
 	for key, want := range map[string]string{
-		"orders/42": "orders.42", "/": "=.=", "a//b/": "a.=.b.=", "a.b*>": "a=2Eb=2A=3E", "=": "=3D", "é": "=C3=A9", "\x01mark": "=01mark",
+		"orders/42": "orders./42", "/": "=2F", "//x/": "=2F./x./", "a//b": "a././b", "a.b*>~ +%": "a=2Eb=2A=3E=7E=20=2B=25", "a/.b": "a./=2Eb", "x.b*>": "x=2Eb=2A=3E", "=": "=3D", "é": "=C3=A9", "\x01mark": "=01mark",
 	} {
 		got := encode(key)
 		if back, ok := decode(got); got != want || !ok || back != key {
 			t.Errorf("%q: %q, %q, %t", key, got, back, ok)
 		}
 	}
-	for _, text := range []string{"=4", "=ZZ", "a~b", "=3D="} {
+	for _, text := range []string{"=4", "=ZZ", "a~b", "=3D=", "a.b", "./a", "=61", "=2f"} {
 		if key, ok := decode(text); ok {
 			t.Errorf("%q is %q", text, key)
 		}

@@ -1,102 +1,69 @@
 package natsdriver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // link is the connection of a table.
 type link struct {
 	timeout time.Duration
-	dial    func() (*nats.Conn, error) // nil if the connection is the user's
-
-	mu      sync.Mutex
+	dial    func() (*nats.Conn, error) // takes at most the timeout; nil if the connection is the user's
+	turn    chan struct{}              // holds one element while nc is in use
 	nc      *nats.Conn
-	attempt *attempt // under way
 	closed  bool
 }
 
-// attempt is an attempt to connect.
-type attempt struct {
-	done chan struct{}
-	nc   *nats.Conn
-	err  error
+func newLink(timeout time.Duration, nc *nats.Conn, dial func() (*nats.Conn, error)) *link {
+	return &link{timeout: timeout, dial: dial, turn: make(chan struct{}, 1), nc: nc}
 }
 
 var (
-	// errLost is the reason of a request whose connection was lost.
-	errLost = errors.New("the connection was lost")
-	// errClosed is the reason of a call after Close.
+	errLost   = errors.New("the connection is lost")
 	errClosed = errors.New("the store is closed")
-	// errSilent is the reason of a request that reached no server of JetStream.
 	errSilent = errors.New("no server answers: JetStream is not enabled there, or the bucket has no leader for now")
 )
 
 // conn returns the connection. The first call makes it, and so does a call after it was
-// closed, as it is if the server refuses its credentials twice. The attempt goes on if ctx ends.
-func (l *link) conn(ctx context.Context) (*nats.Conn, error) {
-	l.mu.Lock()
-	switch {
-	case l.closed:
-		l.mu.Unlock()
-		return nil, errClosed
-	case l.nc != nil && (l.dial == nil || !l.nc.IsClosed()):
-		defer l.mu.Unlock()
-		return l.nc, nil
-	}
-	a := l.attempt
-	if a == nil {
-		a = &attempt{done: make(chan struct{})}
-		l.attempt = a
-		go l.connect(a)
-	}
-	l.mu.Unlock()
+// closed, as it is if the server refuses its credentials twice.
+func (l *link) conn(ctx context.Context) (nc *nats.Conn, err error) {
 	select {
-	case <-a.done:
-		return a.nc, a.err
+	case l.turn <- struct{}{}:
+		defer func() { <-l.turn }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("not connected yet: %w", context.Cause(ctx))
 	}
-}
-
-func (l *link) connect(a *attempt) {
-	defer close(a.done)
-	a.nc, a.err = l.dial()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.attempt = nil
-	switch {
-	case a.err != nil:
-	case l.closed:
-		a.nc.Close()
-	default:
-		l.nc = a.nc
+	if l.closed {
+		return nil, errClosed
 	}
+	if l.dial != nil && (l.nc == nil || l.nc.IsClosed()) {
+		if nc, err = l.dial(); err != nil {
+			return nil, err
+		}
+		l.nc = nc
+	}
+	return l.nc, nil
 }
 
 // close ends the connection if it is not the user's.
 func (l *link) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	if l.nc != nil && l.dial != nil {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	if l.closed = true; l.nc != nil && l.dial != nil {
 		l.nc.Close()
 	}
 }
 
-// glance is how often a request looks whether its answer can still come.
-const glance = 20 * time.Millisecond
-
 // ask sends a request once, and returns its answer. The error matches [driver.ErrUnavailable]
-// only if no server has received the request, or if the server has refused to route it. NATS answers "no
-// responders" if there is no subscriber: the request was then given to no server of JetStream.
+// only if no server has received the request, or if the server has refused to route it. NATS answers
+// "no responders" if there is no subscriber: the request was then given to no server of JetStream.
 func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.timeout, fmt.Errorf("no answer within %v: %w", l.timeout, context.DeadlineExceeded))
 	defer cancel()
@@ -105,7 +72,10 @@ func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 		return nil, unavailable(err)
 	}
 	w := watch{nc: nc, subject: msg.Subject, reconnects: nc.Stats().Reconnects, last: nc.LastError()}
-	if err := cmp.Or(context.Cause(ctx), w.over()); err != nil {
+	if err = w.over(); ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return nil, unavailable(err)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -113,8 +83,6 @@ func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	go w.run(ctx, stop)
 	answer, err := nc.RequestMsgWithContext(ctx, msg)
 	switch {
-	case err == nil:
-		return answer, nil
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, unavailable(errSilent)
 	case errors.Is(err, nats.ErrMaxPayload):
@@ -122,13 +90,13 @@ func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 			"raise max_payload of the servers, which is %d: %w", len(msg.Data), nc.MaxPayload(), err))
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrHeadersNotSupported):
 		return nil, unavailable(err)
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		err = context.Cause(ctx)
 	}
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		return nil, permanent(err)
 	}
-	return nil, err
+	return answer, err
 }
 
 // watch ends a request whose answer cannot come any more, which NATS does not report to it.
@@ -139,18 +107,13 @@ type watch struct {
 	last       error  // likewise
 }
 
+// glance is how often a watch looks.
+const glance = 20 * time.Millisecond
+
 func (w *watch) run(ctx context.Context, stop context.CancelCauseFunc) {
-	ticker := time.NewTicker(glance)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if err := w.over(); err != nil {
-				stop(err)
-				return
-			}
+	for timing.Sleep(ctx, glance) {
+		if err := w.over(); err != nil {
+			stop(err)
 		}
 	}
 }

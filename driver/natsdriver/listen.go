@@ -13,21 +13,21 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-var _ roomdriver.Notifier = (*table)(nil)
+var _ roomdriver.Notifier = (*bucket)(nil)
 
 // Notify implements [roomdriver.Notifier].
 func (b *bucket) Notify(ctx context.Context, messages []roomdriver.Message) error {
 	nc, err := b.conn(ctx)
 	for _, m := range messages {
 		if err == nil {
-			err = nc.Publish(b.messages(m.Address), []byte(m.Body))
+			err = nc.Publish(b.address(m.Address), []byte(m.Body))
 		}
 	}
 	return err
 }
 
-// messages returns the subject of the messages to an address.
-func (b *bucket) messages(address string) string { return "leasehold." + b.cfg.bucket + "." + address }
+// address returns the subject of messages.
+func (b *bucket) address(name string) string { return "leasehold." + b.cfg.bucket + "." + name }
 
 // Listen implements [roomdriver.Listener].
 func (b *bucket) Listen(receive func(body string)) (driver.Subscription, error) {
@@ -35,10 +35,10 @@ func (b *bucket) Listen(receive func(body string)) (driver.Subscription, error) 
 	e := &ear{name: rand.Text(), cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
-		for ctx.Err() == nil {
+		for pause := again; ctx.Err() == nil; pause = min(2*pause, 20*again) { // a server may lock out a wrong password
 			b.listen(ctx, e, receive)
-			e.address.Store("")
-			timing.Sleep(ctx, again)
+			e.connected.Store(false)
+			timing.Sleep(ctx, pause)
 		}
 	}()
 	return e, nil
@@ -47,55 +47,51 @@ func (b *bucket) Listen(receive func(body string)) (driver.Subscription, error) 
 // again is how often a subscription looks whether there is a connection, or another one.
 const again = 250 * time.Millisecond
 
-// ear is a subscription.
-type ear struct {
-	name    string
-	address atomic.Value // of a string: the name, or empty without a connection
-	cancel  context.CancelFunc
-	done    chan struct{}
-}
-
 // listen receives messages until the connection is closed, which subscribes again by itself
 // after a loss.
 func (b *bucket) listen(ctx context.Context, e *ear, receive func(body string)) {
-	try, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	nc, err := b.conn(try)
-	if err != nil {
-		return
-	}
+	nc, err := b.conn(ctx)
 	messages := make(chan *nats.Msg, 1000)
-	for _, address := range []string{e.name, roomdriver.Everybody} {
-		sub, err := nc.ChanSubscribe(b.messages(address), messages)
+	for _, name := range []string{e.name, roomdriver.Everybody} {
 		if err != nil {
 			return
 		}
+		var sub *nats.Subscription
+		sub, err = nc.ChanSubscribe(b.address(name), messages)
 		defer func() { _ = sub.Unsubscribe() }()
 	}
-	e.address.Store(e.name)
-	receive("") // there may have been another connection before
-	seen := nc.Stats().Reconnects
 	ticker := time.NewTicker(again)
 	defer ticker.Stop()
-	for !nc.IsClosed() {
+	for seen := uint64(1 << 63); err == nil && !nc.IsClosed(); {
+		if n := nc.Stats().Reconnects; n != seen { // messages may have been lost
+			seen = n
+			receive("")
+			e.connected.Store(true)
+		}
 		select {
 		case m := <-messages:
 			receive(string(m.Data))
 		case <-ticker.C:
-			if n := nc.Stats().Reconnects; n != seen {
-				seen = n
-				receive("")
-			}
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
+// ear is a subscription.
+type ear struct {
+	name      string
+	connected atomic.Bool
+	cancel    context.CancelFunc
+	done      chan struct{}
+}
+
 // Address implements [driver.Subscription].
 func (e *ear) Address() string {
-	address, _ := e.address.Load().(string)
-	return address
+	if !e.connected.Load() {
+		return ""
+	}
+	return e.name
 }
 
 // Close implements [driver.Subscription].

@@ -78,7 +78,7 @@ import (
 // Close closes the connection that the driver has made, but not the connection that was given to [New].
 type Driver struct {
 	*rooms
-	table *table
+	table *bucket
 }
 
 // rooms is the store over the table.
@@ -100,7 +100,7 @@ func New(nc *nats.Conn, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsdriver: %w: %w", err, driver.ErrInvalid)
 	}
-	return newDriver(&link{timeout: o.timeout, nc: nc}, o), nil
+	return newDriver(newLink(o.timeout, nc, nil), o), nil
 }
 
 // Open returns a store in the bucket that a URL names, "leasehold" by default:
@@ -125,10 +125,10 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("natsdriver: %w: %w", err, driver.ErrInvalid)
 	}
 	dial := func() (*nats.Conn, error) { return c.connect(o.timeout) }
-	return newDriver(&link{timeout: o.timeout, dial: dial}, o), nil
+	return newDriver(newLink(o.timeout, nil, dial), o), nil
 }
 
 func newDriver(l *link, o options) *Driver {
-	t := newTable(l, o)
-	return &Driver{roomdriver.New(t, roomdriver.WithSweep(0)), t}
+	b := &bucket{l, o}
+	return &Driver{roomdriver.New(b, roomdriver.WithSweep(0)), b}
 }

@@ -60,8 +60,8 @@ func newOptions(opts []Option) (options, error) {
 
 // config is the contents of a URL.
 type config struct {
-	servers string // with user and password
-	creds   string // a file
+	servers []string // with user and password
+	creds   string   // a file
 	tls     *tls.Config
 	options []Option
 }
@@ -85,15 +85,13 @@ func parse(text string) (config, error) {
 		return config{}, errors.New("not a URL; " + storeurl.Encode)
 	}
 	var c config
-	var servers []string
 	for host := range strings.SplitSeq(rest[at:end], ",") {
 		one := scheme + "://" + rest[:at] + host
 		if v, err := url.Parse(one); err != nil || v.Hostname() == "" {
 			return config{}, errors.New("want hosts such as h1:4222,h2,h3")
 		}
-		servers = append(servers, one)
+		c.servers = append(c.servers, one)
 	}
-	c.servers = strings.Join(servers, ",")
 	if bucket := strings.Trim(u.Path, "/"); bucket != "" {
 		c.options = append(c.options, WithBucket(bucket))
 	}
@@ -121,10 +119,10 @@ func (c *config) query(q urlquery.Query) error {
 	return q.Rest()
 }
 
-// connect makes a connection.
+// connect makes a connection, within the timeout.
 func (c *config) connect(timeout time.Duration) (*nats.Conn, error) {
 	opts := []nats.Option{
-		nats.Name("leasehold"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond),
+		nats.Name("leasehold"), nats.Timeout(timeout / time.Duration(len(c.servers))), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond),
 		nats.ReconnectBufSize(-1), nats.PingInterval(timeout / 2), nats.MaxPingsOutstanding(2),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // otherwise it prints to stderr
 	}
@@ -134,5 +132,5 @@ func (c *config) connect(timeout time.Duration) (*nats.Conn, error) {
 	if c.creds != "" {
 		opts = append(opts, nats.UserCredentials(c.creds))
 	}
-	return nats.Connect(c.servers, opts...)
+	return nats.Connect(strings.Join(c.servers, ","), opts...)
 }

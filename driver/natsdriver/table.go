@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,30 +16,16 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// table is a bucket.
-type table struct {
-	roomdriver.Table // by compare-and-swap
-	*bucket
-}
-
-func newTable(l *link, o options) *table {
-	b := &bucket{l, o}
-	return &table{roomdriver.FromSwapper(b), b}
-}
-
-// List implements [roomdriver.Table].
-func (t *table) List(ctx context.Context, prefix, cursor string) (roomdriver.Page, error) {
-	return t.bucket.List(ctx, prefix, cursor)
-}
-
-// Close implements [roomdriver.Table].
-func (t *table) Close() error { return t.bucket.Close() }
-
-// bucket is a [roomdriver.Swapper]. The version of a record is its revision: the number of its
-// message in the stream, which has one message for each key.
+// bucket is a [roomdriver.Swapper], and the table over it. The version of a record is its revision, the number
+// of its message in the stream, and the clock.
 type bucket struct {
 	*link
 	cfg options
+}
+
+// Update implements [roomdriver.Table].
+func (b *bucket) Update(ctx context.Context, key string, f func(record []byte, now time.Time) (next []byte, err error)) error {
+	return roomdriver.FromSwapper(b).Update(ctx, key, f)
 }
 
 const (
@@ -85,7 +70,10 @@ func (f failure) err() error {
 	if f.Error == nil {
 		return nil
 	}
-	return explain(f.Error)
+	if advice := settings[f.Error.ErrorCode] + limits[f.Error.ErrorCode]; advice != "" {
+		return fmt.Errorf("%w (%s)", f.Error, advice)
+	}
+	return f.Error
 }
 
 // state is a part of the stream's information.
@@ -110,7 +98,7 @@ func (b *bucket) clock(ctx context.Context) (time.Time, error) {
 	case s.Config.Mirror != nil:
 		return time.Time{}, permanent(fmt.Errorf("the bucket is a mirror of %s: connect to that one", s.Config.Mirror.Name))
 	case !s.Config.TTLs:
-		return time.Time{}, permanent(errNoTTL)
+		return time.Time{}, permanent(errors.New(settings[noTTL]))
 	}
 	return s.Now, nil
 }
@@ -129,7 +117,7 @@ func (b *bucket) get(ctx context.Context, request any) (m message, err error) {
 		failure
 		Message message
 	}
-	if err := b.call(ctx, "MSG.GET", request, &answer); err != nil && !is(err, noMessage) {
+	if err := b.call(ctx, "MSG.GET", request, &answer); err != nil && code(err) != noMessage {
 		return m, err
 	}
 	return answer.Message, nil
@@ -138,20 +126,25 @@ func (b *bucket) get(ctx context.Context, request any) (m message, err error) {
 // Load implements [roomdriver.Swapper].
 func (b *bucket) Load(ctx context.Context, key string) (record []byte, version string, now time.Time, err error) {
 	m, now, err := b.load(ctx, map[string]any{"last_by_subj": b.subject(encode(key))})
-	if is(err, noStream) {
-		if err = b.create(ctx, err); err == nil {
-			m, now, err = b.load(ctx, map[string]any{"last_by_subj": b.subject(encode(key))})
-		}
-	}
 	if len(m.Data) > 0 { // otherwise it is the mark of a removed record
 		record = m.Data
 	}
 	return record, fmt.Sprint(m.Seq, " ", now.UnixMilli()), now, err
 }
 
-// load gets a message and the clock, both after the call began. The clock does not show an
-// earlier time than that of the message, which may have been written since the clock was read.
+// load gets a message and the clock, both after the call began. It creates the bucket if that is wanted.
 func (b *bucket) load(ctx context.Context, request any) (m message, now time.Time, err error) {
+	if m, now, err = b.both(ctx, request); code(err) == noStream {
+		if err = b.create(ctx, err); err == nil {
+			return b.both(ctx, request)
+		}
+	}
+	return m, now, err
+}
+
+// both gets a message and the clock at the same time. The clock does not show an earlier time than that of the
+// message, which may have been written since the clock was read.
+func (b *bucket) both(ctx context.Context, request any) (m message, now time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan struct{})
@@ -196,18 +189,15 @@ func (b *bucket) Swap(ctx context.Context, key, version string, next []byte) (ok
 		failure
 		Stream string
 	}
-	var told *jetstream.APIError
 	switch err = unpack(answer.Data, &ack); {
-	case err == nil && ack.Stream == b.stream():
-		return true, nil
-	case err == nil:
+	case err == nil && ack.Stream != b.stream():
 		return false, fmt.Errorf("stream %q has answered", ack.Stream)
-	case is(err, otherRevision), is(err, changesNow):
+	case code(err) == otherRevision, code(err) == changesNow:
 		return false, nil
-	case errors.As(err, &told) && slices.Contains(refusals, told.ErrorCode):
+	case refused(err):
 		return false, unavailable(err)
 	}
-	return false, err
+	return err == nil, err
 }
 
 // life returns for how many seconds a record stays in the bucket, 0 for one without an end. The
@@ -222,12 +212,6 @@ func life(record []byte, read string) (seconds int64, err error) {
 	}
 	ms, err := strconv.ParseInt(read, 10, 64)
 	return int64((max(end.Sub(time.UnixMilli(ms)), 0) + spare) / time.Second), err
-}
-
-// is reports whether an error has a code.
-func is(err error, code jetstream.ErrorCode) bool {
-	var told *jetstream.APIError
-	return errors.As(err, &told) && told.ErrorCode == code
 }
 
 // pageSize is the number of records of a page, each of which is a round trip.
@@ -245,11 +229,6 @@ func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriv
 	first := b.subject("")
 	request := map[string]any{"seq": from, "next_by_subj": first + filter(prefix)}
 	m, now, err := b.load(ctx, request)
-	if is(err, noStream) {
-		if err = b.create(ctx, err); err == nil {
-			m, now, err = b.load(ctx, request)
-		}
-	}
 	page.Now = now
 	for ; err == nil && m.Seq > 0; m, err = b.get(ctx, request) {
 		key, ok := decode(strings.TrimPrefix(m.Subject, first))
@@ -283,10 +262,13 @@ func (b *bucket) create(ctx context.Context, reason error) error {
 			Bucket: b.cfg.bucket, Description: "locks of leasehold", History: 1, Replicas: b.cfg.replicas, LimitMarkerTTL: marked,
 		})
 	}
-	if is(err, otherConfig) || errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
+	if code(err) == otherConfig || errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
 		return nil
 	}
-	return unavailable(explain(err))
+	if advice := settings[code(err)]; advice != "" {
+		err = fmt.Errorf("%w (%s)", err, advice)
+	}
+	return unavailable(err)
 }
 
 // Close implements [roomdriver.Table].
