@@ -90,9 +90,11 @@ func (c *checkup) replicas() {
 		}
 	}
 	c.Judge("replicas",
-		doctor.If(n == 1, driver.Notice, "one server keeps the bucket", "while it is away no lock can be had, and the loss of its disk loses all locks",
-			"three servers in a cluster, and `nats stream update "+c.Config.Name+" --replicas=3`"),
-		doctor.If(n%2 == 0, driver.Warning, fmt.Sprintf("%d servers keep the bucket", n), "the loss of half of them stops all locks", "take 3 or 5 replicas"),
+		doctor.If(n == 1, driver.Notice, "one server keeps the bucket",
+			"while it is away no lock can be had, and the loss of its disk loses all locks",
+			"take a cluster of three servers, and `nats stream edit "+c.Config.Name+" --replicas=3`"),
+		doctor.If(n%2 == 0, driver.Warning, fmt.Sprintf("%d servers keep the bucket", n),
+			"the loss of half of them stops all locks", "take 3 or 5 replicas"),
 		doctor.If(behind != "", driver.Warning, "the replica "+behind+" is offline or behind", "the loss of another server may stop all locks",
 			"restart it, or wait until it has caught up"),
 		doctor.Good(fmt.Sprintf("%d servers keep the bucket", n)))
@@ -102,7 +104,8 @@ func (c *checkup) replicas() {
 			"a restart forgets all locks; "+why, "create a bucket with file storage"),
 		doctor.If(c.Config.Storage == jetstream.MemoryStorage, driver.Warning, "the bucket is in memory",
 			"a restart of most servers at once forgets all locks; "+why, "create a bucket with file storage"),
-		doctor.If(c.Config.PersistMode == jetstream.AsyncPersistMode, driver.Unsafe, "writes are acknowledged before they are written (persist_mode async)",
+		doctor.If(c.Config.PersistMode == jetstream.AsyncPersistMode, driver.Unsafe,
+			"writes are acknowledged before they are written (persist_mode async)",
 			"a crash of the server forgets the last locks; "+why, "create a bucket without it"),
 		doctor.If(true, driver.Notice, "the bucket is in files; whether writes are synced cannot be seen from here",
 			"by default a power failure of most replicas at once, or of the only one, forgets the locks of the last two minutes",
@@ -118,7 +121,8 @@ func (c *checkup) clock(ahead, took time.Duration) {
 	what := fmt.Sprintf("the leader's clock differs from ours by %v", ahead.Abs().Round(time.Millisecond))
 	c.Judge("clock",
 		doctor.If(ahead.Abs() > bearable+took, driver.Warning, what,
-			"if the servers' clocks differ by as much, a change of the leader may end leases early, and two clients may hold one lock", "have all clocks synchronised"),
+			"if the servers' clocks differ by as much, a change of the leader may end leases early, and two clients may hold one lock",
+			"synchronize the clocks of all servers"),
 		doctor.Good(what))
 }
 
@@ -127,23 +131,29 @@ func (c *checkup) bucket(nc *nats.Conn) {
 	cfg := c.Config
 	c.Judge("bucket",
 		doctor.If(cfg.Mirror != nil || len(cfg.Sources) > 0, driver.Unsafe, "the bucket is a copy of another one",
-			"its records are not those that decide about a lock", "name the original"),
-		doctor.If(cfg.NoAck || cfg.Sealed, driver.Unsafe, "the bucket acknowledges no writes, or is sealed", "no lock can be had", "create another one"),
+			"the original decides about a lock", "name the original"),
+		doctor.If(cfg.NoAck || cfg.Sealed, driver.Unsafe, "the bucket acknowledges no writes, or is sealed",
+			"no lock can be had", "create another one"),
 		doctor.If(!cfg.AllowMsgTTL, driver.Unsafe, "the bucket has no message TTLs", "no lock can be had, since records would stay for ever",
 			"create another one with create=true, or with --marker-ttl=1h"),
 		doctor.If(cfg.MaxAge > 0, driver.Unsafe, fmt.Sprintf("the bucket forgets records after %v", cfg.MaxAge),
 			"a lock without renewals is forgotten while it is held", "`nats stream edit "+cfg.Name+" --max-age=0`"),
-		doctor.If(cfg.Discard == jetstream.DiscardOld && (cfg.MaxMsgs > 0 || cfg.MaxBytes > 0), driver.Unsafe, "a full bucket forgets its oldest records",
-			"a lock is forgotten while it is held", "`nats stream edit "+cfg.Name+" --discard=new`, or remove its limits"),
-		doctor.If(cfg.MaxMsgs > 0 || cfg.MaxBytes > 0, driver.Warning, "the bucket is limited", "when it is full no lock can be had", "remove its limits"),
-		doctor.If(cfg.MaxMsgsPerSubject != 1, driver.Warning, "the bucket keeps old revisions", "lists and disks are larger", "set its history to 1"),
+		doctor.If(cfg.Discard == jetstream.DiscardOld && (cfg.MaxMsgs > 0 || cfg.MaxBytes > 0), driver.Unsafe,
+			"a full bucket forgets its oldest records", "a lock is forgotten while it is held",
+			"`nats stream edit "+cfg.Name+" --discard=new`, or remove its limits"),
+		doctor.If(cfg.MaxMsgs > 0 || cfg.MaxBytes > 0, driver.Warning, "the bucket is limited",
+			"when it is full no lock can be had", "remove its limits"),
+		doctor.If(cfg.MaxMsgsPerSubject != 1, driver.Warning, "the bucket keeps old revisions",
+			"lists and disks are larger", "set its history to 1"),
 		doctor.Good(fmt.Sprintf("%q has no limits", c.cfg.bucket)))
 	limit := nc.MaxPayload()
 	if cfg.MaxMsgSize > 0 {
 		limit = min(limit, int64(cfg.MaxMsgSize))
 	}
 	what := fmt.Sprintf("a record may have %d KB, a queue of some %d waiters", limit>>10, limit/perWaiter)
-	c.Judge("record", doctor.If(limit < 256<<10, driver.Warning, what, "more waiters are refused", "raise max_payload, and the bucket's maximum value size"), doctor.Good(what))
+	c.Judge("record",
+		doctor.If(limit < 256<<10, driver.Warning, what, "more waiters are refused", "raise max_payload, and the bucket's maximum value size"),
+		doctor.Good(what))
 }
 
 // perWaiter is about how many bytes of a record a waiter takes.

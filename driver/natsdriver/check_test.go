@@ -56,7 +56,9 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		{"storage", create("async", func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode }), driver.Unsafe, "crash"},
 		{"bucket", create("old", func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false }), driver.Unsafe, "--marker-ttl"},
 		{"bucket", create("aging", func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }), driver.Unsafe, "--max-age=0"},
-		{"bucket", create("dropping", func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Discard = 10, jetstream.DiscardOld }), driver.Unsafe, "--discard=new"},
+		{"bucket", create("dropping", func(c *jetstream.StreamConfig) {
+			c.MaxMsgs, c.Discard = 10, jetstream.DiscardOld
+		}), driver.Unsafe, "--discard=new"},
 		{"bucket", create("limited", func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }), driver.Warning, "limits"},
 		{"bucket", create("long", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), driver.Warning, "history"},
 		{"bucket", create("silent", func(c *jetstream.StreamConfig) { c.NoAck = true }), driver.Unsafe, "acknowledges no"},

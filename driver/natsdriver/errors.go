@@ -53,10 +53,10 @@ func code(err error) jetstream.ErrorCode {
 // refused reports whether JetStream has refused a request without an effect.
 func refused(err error) bool { return settings[code(err)]+limits[code(err)] != "" }
 
-// refusals are those of a connection that time does not heal.
+// refusals are errors of a connection that time does not heal.
 var refusals = []error{
 	nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired, nats.ErrSecureConnRequired,
-	nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, fs.ErrNotExist, fs.ErrPermission,
+	nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, jetstream.ErrLimitMarkerTTLNotSupported, fs.ErrNotExist, fs.ErrPermission,
 }
 
 // unavailable returns the error of a call that certainly had no effect.

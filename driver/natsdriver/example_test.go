@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/natsdriver"
 )
 
@@ -88,10 +89,12 @@ func ExampleDriver_Check() {
 		fmt.Println(err)
 		return
 	}
+	unsafe := 0
 	for _, f := range report.Findings {
-		if f.Check == "replicas" {
-			fmt.Println(f.What)
+		if f.Severity == driver.Unsafe {
+			unsafe++
 		}
 	}
-	// Output: one server keeps the bucket
+	fmt.Println(unsafe, "settings make locks unsafe")
+	// Output: 0 settings make locks unsafe
 }

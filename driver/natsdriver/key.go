@@ -10,10 +10,9 @@ var (
 	unescaped = strings.NewReplacer("./", "/", "=", "%")
 )
 
-// encode returns the key of the bucket for the key of a record. Letters, digits, - and _ stay, a
-// slash begins a token, so that permissions and lists can be limited to a prefix, and each other
-// byte is = and two hexadecimal digits: at most 1620 bytes, of the 4096 that a server takes. A token is not
-// empty, so a slash at the beginning is no token.
+// encode returns the key of the bucket for the key of a record. A slash begins a token, so that
+// permissions and lists can be limited to a prefix. Since a token is not empty, a slash at the
+// beginning is escaped. The result has at most 1620 bytes, and a server takes 4096.
 func encode(key string) string {
 	if strings.HasPrefix(key, "/") {
 		return "=2F" + escaped.Replace(url.QueryEscape(key[1:]))

@@ -62,8 +62,8 @@ func (l *link) close() {
 }
 
 // ask sends a request once, and returns its answer. The error matches [driver.ErrUnavailable]
-// only if no server has received the request, or if the server has refused to route it. NATS answers
-// "no responders" if there is no subscriber: the request was then given to no server of JetStream.
+// only if the request was not sent, or the connected server did not route it: the user may not
+// publish it, or it has no subscriber. The leader of a stream is the subscriber of its subjects.
 func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.timeout, fmt.Errorf("no answer within %v: %w", l.timeout, context.DeadlineExceeded))
 	defer cancel()
@@ -118,14 +118,15 @@ func (w *watch) run(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// over returns why no answer can come: the connection was lost, or the server has refused to route
-// the request, which its text names.
+// over returns the reason why no answer can come: the connection was lost, or the server has refused
+// to route the request. The text of that refusal has the subject.
 func (w *watch) over() error {
 	if w.nc.Status() != nats.CONNECTED || w.nc.Stats().Reconnects != w.reconnects {
 		return errLost
 	}
 	err := w.nc.LastError()
-	if errors.Is(err, nats.ErrPermissionViolation) && err != w.last && strings.Contains(err.Error(), `"`+w.subject+`"`) { //nolint:errorlint // the same one
+	isNew := err != w.last //nolint:errorlint // another refusal has the same text
+	if isNew && errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), `"`+w.subject+`"`) {
 		return fmt.Errorf("the user lacks a right: allow it to publish to %s: %w", w.subject, err)
 	}
 	return nil

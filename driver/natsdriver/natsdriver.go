@@ -10,54 +10,54 @@
 // # How it uses the bucket
 //
 // The record of a lock is the value of one key. A verb reads the record and the clock, by two
-// requests at the same time, and replaces the record on condition of its revision: two round
-// trips and one write. If another process was faster, it begins again. A record is at most as
-// large as a message of the server (max_payload, 1 MB by default), which is a queue of some 8000
-// waiters; the next waiter is refused by an error that names the limit.
+// requests at the same time, and replaces the record if its revision is still the same: two round
+// trips and one write. If another process was faster, the verb begins again. A record is at most
+// as large as a message of the server (max_payload, 1 MB by default), which is a queue of some
+// 8000 waiters. An error that names the limit refuses the next waiter.
 //
-// The name of a lock is its key in the bucket, so `nats kv` shows it and the permissions of an
-// account can be given by prefix: a slash becomes a dot, and any other byte than a letter, a
-// digit, - and _ becomes = and two hexadecimal digits.
+// `nats kv` shows the locks, and permissions may be limited to a prefix of their names. In the key
+// of a lock ./ replaces a slash, and = with two hexadecimal digits replaces each byte that is no
+// letter, digit, - or _.
 //
-// Each record has a time to live, so the servers remove the records of free locks: an hour after
-// the last token, and ten minutes later, because the clocks of servers may differ. Nothing reads
-// the bucket from time to time. A list reads the records one after the other.
+// Each record has a time to live, so the servers remove the record of a free lock, 70 minutes
+// after its last token. No process sweeps the bucket. A list reads the records one after the
+// other.
 //
-// Messages of core NATS wake waiters, on the subjects leasehold.BUCKET.*. They are lost if the
-// connection is away, and then waiters ask twice a second.
+// Messages of core NATS wake waiters, on subjects that begin with leasehold.BUCKET. While the
+// connection is away they are lost; waiters ask twice a second then.
 //
-// # Which reads are used
+// # Reads
 //
-// The leader of the stream answers all reads. Direct gets, which replicas answer from what they
-// have, are not used: a list or a refusal would be out of date. A leader that was cut off from
-// its cluster answers for some seconds with old records. That is harmless to a grant, because the
-// present leader decides about the write by its revision; but a refusal, or a list, can be out of
-// date for that long.
+// The leader of the stream answers all reads. Replicas would answer direct gets from old data, so the
+// store does not use them. A leader that was cut off from its cluster may answer with old records
+// for some seconds. A grant is safe from that, since the present leader compares the revision. A
+// refusal, or a list, can be out of date for that long.
 //
 // # The clock
 //
-// The clock is that of the server that leads the stream (the time of its stream information). A
-// release or a renewal never shows an earlier time than the last write of its record. After a
-// change of the leader the clock is another server's. If that is ahead by more than the drift of
-// a lease (one percent of its TTL), leases granted before may end early, and two clients may
-// hold one lock until the first renews. So the servers need synchronised clocks; Check compares
-// the leader's with that of its caller.
+// The clock is that of the server that leads the stream: the time in its stream information. A
+// verb never uses an earlier time than that of the record's last write. After a change of the
+// leader the clock is another server's. If that clock is ahead by more than the drift of a lease
+// (one percent of its TTL), earlier leases may end too early, and two clients may hold one lock
+// until the first of them renews its lease. So the servers need synchronized clocks. Check compares the clock of
+// the leader with that of its caller.
 //
 // # Requirements on the servers
 //
-// Servers of version 2.11 or later, and a bucket with message TTLs ([WithCreate], or
-// `nats kv add leasehold --replicas=3 --marker-ttl=1h`), file storage and no other limits. Three
+// The servers have version 2.11 or later. The bucket has message TTLs, file storage and no limits:
+// [WithCreate] makes such a bucket, or `nats kv add leasehold --replicas=3 --marker-ttl=1h`. Three
 // replicas survive the loss of one. A server acknowledges a write before it syncs it to its disk
-// (sync_interval, two minutes by default): a server process may be killed without a loss, but a power
-// failure of a single server, or of most replicas at once, forgets the last locks unless
-// sync_interval is "always". A lock that was lost may be granted again while its holder still works; the
-// token distinguishes the two, since tokens begin with the clock in microseconds.
+// (sync_interval, two minutes by default). So a killed server loses no lock, but a power failure
+// of the only server, or of most replicas at once, loses the last ones unless sync_interval is
+// always. A lost lock may be granted again while its holder still works; the token distinguishes
+// the two. Tokens begin with the clock in microseconds, so they rise even after a loss.
 //
 // # Rights
 //
 // The user may publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET,
 // $JS.API.STREAM.MSG.GET.KV_BUCKET and leasehold.BUCKET.>, and subscribe to leasehold.BUCKET.>
-// and _INBOX.>. To create the bucket it also publishes to $JS.API.STREAM.CREATE.KV_BUCKET.
+// and _INBOX.>. A user who creates the bucket may also publish to
+// $JS.API.STREAM.CREATE.KV_BUCKET and $JS.API.INFO.
 package natsdriver
 
 import (
@@ -74,7 +74,7 @@ import (
 // safe for concurrent use. It has the methods of [driver.Driver], [driver.Watcher],
 // [driver.Glancer], [driver.Breaker], [driver.Checker] and [driver.Marker].
 //
-// A call that a connection loss cuts off returns at once; its outcome is unknown if it had sent a write.
+// A call returns soon after its connection was lost. If it had sent a write, the outcome is unknown.
 // Close closes the connection that the driver has made, but not the connection that was given to [New].
 type Driver struct {
 	*rooms
@@ -86,12 +86,12 @@ type rooms = roomdriver.Driver
 
 var _ driver.Checker = (*Driver)(nil)
 
-// New returns a store on a connection, which may be reconnecting. New sends nothing. An error
+// New returns a store on a connection, which may be reconnecting. New makes no request. An error
 // matches [driver.ErrInvalid].
 //
-// A connection buffers requests while it is away, unless it has [nats.ReconnectBufSize](-1).
-// The store makes no request then. One that was made just before may reach the server
-// later; it takes effect only if the record has not been replaced since.
+// A connection may buffer requests while it is away ([nats.ReconnectBufSize]). The store makes no
+// request then. A request that was made just before may reach the server late; it takes effect only
+// if the record was not replaced in between.
 func New(nc *nats.Conn, opts ...Option) (*Driver, error) {
 	if nc == nil {
 		return nil, fmt.Errorf("natsdriver: no connection: %w", driver.ErrInvalid)
@@ -108,13 +108,13 @@ func New(nc *nats.Conn, opts ...Option) (*Driver, error) {
 //	nats://user:password@h1:4222,h2,h3/bucket?create=true&replicas=3
 //	tls://h1,h2,h3/bucket?ca=ca.pem&creds=app.creds
 //
-// A user without a password is a token. The parameters are those of this package,
-// create=true, replicas=3 and timeout=2s; creds, a file of credentials; with tls:// also ca, cert, key,
-// server_name and skip_verify. All files are read for each connection, apart from ca. Open
+// A user without a password is a token. The parameters are create=true with replicas (1, 3 or 5, 1
+// by default), timeout (2s), creds, which is a file of credentials, and with tls:// also ca, cert,
+// key, server_name and skip_verify. All files are read for each connection, except ca. Open
 // makes no connection. An error matches [driver.ErrInvalid], and contains no password.
 //
-// The driver's connection has no buffer for times when it is away, and asks the server twice
-// during the timeout whether it is alive.
+// The driver's connection buffers no requests. It pings the server twice during the timeout, and
+// tries another server after three pings without an answer.
 func Open(url string, opts ...Option) (*Driver, error) {
 	c, err := parse(url)
 	if err != nil {

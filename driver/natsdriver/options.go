@@ -21,7 +21,7 @@ type Option func(*options)
 
 type options struct {
 	bucket   string
-	replicas int // of a bucket that is created; 0 to create none
+	replicas int // of a bucket that is created; 0 if no bucket is created
 	timeout  time.Duration
 }
 
@@ -122,8 +122,8 @@ func (c *config) query(q urlquery.Query) error {
 // connect makes a connection, within the timeout.
 func (c *config) connect(timeout time.Duration) (*nats.Conn, error) {
 	opts := []nats.Option{
-		nats.Name("leasehold"), nats.Timeout(timeout / time.Duration(len(c.servers))), nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond),
-		nats.ReconnectBufSize(-1), nats.PingInterval(timeout / 2), nats.MaxPingsOutstanding(2),
+		nats.Name("leasehold"), nats.Timeout(timeout / time.Duration(len(c.servers))), nats.ReconnectBufSize(-1),
+		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(timeout / 2), nats.MaxPingsOutstanding(2),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // otherwise it prints to stderr
 	}
 	if c.tls != nil {

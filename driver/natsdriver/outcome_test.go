@@ -33,7 +33,7 @@ func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
 	d, direct, p := newStoreBehind(t, "")
 	for _, row := range []struct {
 		key, what, text string
-		definite        bool // certainly nothing has happened
+		definite        bool // the lock is certainly unchanged
 		there           bool // the lease is in the bucket
 	}{
 		{"before-the-look", cutBefore, look, true, false},
@@ -76,7 +76,7 @@ func TestRelease_ALostAnswerIsUnknownAndTheNextHolderSurvives(t *testing.T) {
 	}
 }
 
-// A write that reaches the server after its caller has given up, and after another holder, changes nothing.
+// A write is late: its caller has given up, and another client holds the lock.
 func TestAcquire_ALateWriteHasNoEffectAfterAnother(t *testing.T) {
 	for _, first := range []bool{false, true} { // whether the record exists before
 		d, direct, p := newStoreBehind(t, "")

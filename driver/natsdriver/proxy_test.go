@@ -29,9 +29,9 @@ type rule struct {
 }
 
 const (
-	cutBefore = "cut before it"  // and nothing arrives
-	cutAfter  = "cut the answer" // which is not delivered
-	holdIt    = "hold it"        // and pass it on later
+	cutBefore = "cut before it"
+	cutAfter  = "cut the answer"
+	holdIt    = "hold it"
 )
 
 func startProxy(t testing.TB, server string) *proxy {

@@ -159,7 +159,7 @@ func (c cluster) url() string {
 	return "nats://" + strings.Join(addresses, ",")
 }
 
-// leader returns the server that leads the stream of a bucket, nil if there is none.
+// leader returns the server that leads the stream of a bucket, or nil.
 func (c cluster) leader(t testing.TB, bucket string) *server {
 	t.Helper()
 	nc := connect(t, c.url())

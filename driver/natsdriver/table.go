@@ -16,8 +16,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// bucket is a [roomdriver.Swapper], and the table over it. The version of a record is its revision, the number
-// of its message in the stream, and the clock.
+// bucket is a [roomdriver.Swapper], and the table over it. The version of a record is its revision,
+// which is the number of its message in the stream, and the clock in ms.
 type bucket struct {
 	*link
 	cfg options
@@ -31,9 +31,9 @@ func (b *bucket) Update(ctx context.Context, key string, f func(record []byte, n
 const (
 	// spare is how long a record stays beyond its end: each server removes it by its own clock.
 	spare = 10 * time.Minute
-	// marked is how long the mark of a removed record stays, whose revision is the version of no
-	// record. After it the version is 0, as before the first record. A request that was on
-	// its way for all that time finds no record, as it expects; its own record is then over.
+	// marked is how long the mark of a removed record stays. Its revision is the version of the
+	// missing record. After it the version is 0, as before the first record. A request that is
+	// delayed for that long finds no record, as it expects, and writes one that is over.
 	marked = time.Hour
 )
 
@@ -96,7 +96,7 @@ func (b *bucket) clock(ctx context.Context) (time.Time, error) {
 	case s.Cluster != nil && s.Cluster.Leader == "": // another server has answered
 		return time.Time{}, unavailable(errSilent)
 	case s.Config.Mirror != nil:
-		return time.Time{}, permanent(fmt.Errorf("the bucket is a mirror of %s: connect to that one", s.Config.Mirror.Name))
+		return time.Time{}, permanent(fmt.Errorf("the bucket is a mirror of %s: connect to the origin", s.Config.Mirror.Name))
 	case !s.Config.TTLs:
 		return time.Time{}, permanent(errors.New(settings[noTTL]))
 	}
@@ -111,7 +111,7 @@ type message struct {
 	Time    time.Time
 }
 
-// get asks the leader for a message. It returns none if there is none.
+// get asks the leader for a message. It returns a zero message if there is no such message.
 func (b *bucket) get(ctx context.Context, request any) (m message, err error) {
 	var answer struct {
 		failure
@@ -132,7 +132,7 @@ func (b *bucket) Load(ctx context.Context, key string) (record []byte, version s
 	return record, fmt.Sprint(m.Seq, " ", now.UnixMilli()), now, err
 }
 
-// load gets a message and the clock, both after the call began. It creates the bucket if that is wanted.
+// load gets a message and the clock, both after the call began. It may create the bucket.
 func (b *bucket) load(ctx context.Context, request any) (m message, now time.Time, err error) {
 	if m, now, err = b.both(ctx, request); code(err) == noStream {
 		if err = b.create(ctx, err); err == nil {
@@ -142,8 +142,8 @@ func (b *bucket) load(ctx context.Context, request any) (m message, now time.Tim
 	return m, now, err
 }
 
-// both gets a message and the clock at the same time. The clock does not show an earlier time than that of the
-// message, which may have been written since the clock was read.
+// both gets a message and the clock at the same time. The message may have been written since the
+// clock was read, so the later of the two times is the clock.
 func (b *bucket) both(ctx context.Context, request any) (m message, now time.Time, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -165,9 +165,9 @@ func (b *bucket) both(ctx context.Context, request any) (m message, now time.Tim
 	return m, now, context.Cause(ctx)
 }
 
-// Swap implements [roomdriver.Swapper]. A request that arrives late, or after a change of the
-// leader, is decided by the revision. So is one that was buffered. The outcome is certain if the leader has
-// refused it; an answer that got lost says nothing, whoever leads then.
+// Swap implements [roomdriver.Swapper]. The revision also decides about a request that arrives late,
+// was buffered, or reaches another leader. The outcome is certain only if the leader answers: a
+// leader that has lost its office, or its connection, may have replicated the write.
 func (b *bucket) Swap(ctx context.Context, key, version string, next []byte) (ok bool, err error) {
 	msg := nats.NewMsg(b.subject(encode(key)))
 	msg.Data = next
@@ -200,8 +200,8 @@ func (b *bucket) Swap(ctx context.Context, key, version string, next []byte) (ok
 	return err == nil, err
 }
 
-// life returns for how many seconds a record stays in the bucket, 0 for one without an end. The
-// clock of the bucket showed read, in ms.
+// life returns for how many seconds a record stays in the bucket, or 0 if it has no end. read is the
+// clock of the bucket, in ms.
 func life(record []byte, read string) (seconds int64, err error) {
 	if record == nil {
 		return int64(marked / time.Second), nil
@@ -217,8 +217,8 @@ func life(record []byte, read string) (seconds int64, err error) {
 // pageSize is the number of records of a page, each of which is a round trip.
 const pageSize = 100
 
-// List implements [roomdriver.Table]. The cursor is a number of a message: a record that is
-// replaced during the listing gets a greater one.
+// List implements [roomdriver.Table]. The cursor is the number of a message. A record that is
+// replaced during the listing gets a greater number.
 func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriver.Page, err error) {
 	from := uint64(1)
 	if cursor != "" {
@@ -244,7 +244,7 @@ func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriv
 	return page, err
 }
 
-// create creates the bucket, if that is wanted, or returns the reason for it.
+// create creates the bucket, if the options say so. Otherwise it returns the reason with advice.
 func (b *bucket) create(ctx context.Context, reason error) error {
 	if b.cfg.replicas == 0 {
 		return permanent(fmt.Errorf("there is no bucket %q: create it by `nats kv add %[1]s --replicas=3 --marker-ttl=1h`, "+
