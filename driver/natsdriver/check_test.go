@@ -2,6 +2,7 @@ package natsdriver
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 func findings(t *testing.T, d *Driver) map[string]driver.Finding {
@@ -82,5 +84,46 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 	cancel()
 	if _, err := openURL(t, url).Check(ctx); err == nil {
 		t.Error("the context has ended")
+	}
+}
+
+func TestCheck_ComparesTheClocks(t *testing.T) {
+	for ahead, want := range map[time.Duration]driver.Severity{
+		0: driver.Good, -100 * time.Millisecond: driver.Good, time.Second: driver.Warning, -time.Second: driver.Warning,
+	} {
+		c := new(checkup)
+		if c.clock(ahead, 10*time.Millisecond); c.Findings[0].Severity != want {
+			t.Errorf("%v: %+v", ahead, c.Findings[0])
+		}
+	}
+}
+
+// A cluster of three serves with two servers, and not with one. It serves again when all are back.
+func TestCheck_SeesAReplicaThatIsAway(t *testing.T) {
+	live.Test(t)
+	c := startCluster(t)
+	d := warm(t, openURL(t, c.url()+"?create=true&replicas=3&timeout=2s"))
+	held := acquire(t, d, mutex("k", "a"), driver.Granted)
+	replicas := func(severity driver.Severity) func() bool {
+		return func() bool {
+			report, err := d.Check(t.Context())
+			return err == nil && len(report.Nodes) == 3 && slices.ContainsFunc(report.Findings, func(f driver.Finding) bool {
+				return f.Check == "replicas" && f.Severity == severity
+			})
+		}
+	}
+	eventually(t, replicas(driver.Good))
+	c[0].kill()
+	eventually(t, replicas(driver.Warning))
+	warm(t, d)
+	c[1].kill()
+	if reply, err := d.Acquire(t.Context(), mutex("other", "a")); err == nil && reply.State == driver.Granted {
+		t.Error("one server of three grants a lock")
+	}
+	c[0].run()
+	c[1].run()
+	warm(t, d)
+	if again := acquire(t, d, mutex("k", "a"), driver.Granted); again.Token != held.Token {
+		t.Errorf("token %d, and then %d", held.Token, again.Token)
 	}
 }

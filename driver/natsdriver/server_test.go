@@ -260,12 +260,12 @@ func warm(t testing.TB, d *Driver) *Driver {
 }
 
 func mutex(key, id string) driver.Request {
-	return driver.Request{Key: key, ID: id, TTL: time.Minute, ConfirmWindow: time.Second}
+	return driver.Request{Key: key, ID: id, TTL: time.Hour, ConfirmWindow: time.Second}
 }
 
 func ticket(key, id string) driver.Request {
 	req := mutex(key, id)
-	req.TicketTTL = time.Minute
+	req.TicketTTL = time.Hour
 	return req
 }
 
