@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
@@ -377,4 +380,33 @@ func (p *play) work(ctx context.Context, client *leasehold.Client, proc string) 
 		note(history.Released, history.Record{Outcome: outcome})
 	}
 	p.Add(history.Record{At: now(), Proc: proc, What: history.Bye})
+}
+
+func TestClose_LeavesNoGoroutineAndTheUsersConnection(t *testing.T) {
+	url, bucket := one(t)
+	nc := connect(t, url)
+	own := func() *Driver { return openURL(t, url+"/"+bucket+"?create=true") }
+	before := 0
+	for i := range 20 { // the first starts goroutines of the process
+		users, err := New(nc, WithBucket(bucket), WithCreate(1))
+		noError(t, err)
+		for _, d := range []*Driver{own(), users} {
+			sub, err := d.Watch(func(driver.Hint) {})
+			noError(t, err)
+			warm(t, d)
+			eventually(t, func() bool { return sub.Address() != "" })
+			noError(t, d.Close())
+			if _, err := d.Acquire(t.Context(), mutex("k", "a")); !errors.Is(err, driver.ErrClosed) {
+				t.Errorf("%v", err)
+			}
+		}
+		noError(t, own().Close()) // it was not used
+		if i == 0 {
+			before = runtime.NumGoroutine()
+		}
+	}
+	eventually(t, func() bool { return runtime.NumGoroutine() <= before })
+	if nc.Status() != nats.CONNECTED || nc.NumSubscriptions() > 1 { // its inbox
+		t.Errorf("%v, %d subscriptions", nc.Status(), nc.NumSubscriptions())
+	}
 }
