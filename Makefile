@@ -18,6 +18,9 @@ TESTFLAGS ?=
 APART  := ./packaging ./integrations/leaderelection/clientgotest
 NESTED := $(shell find . -mindepth 2 -name go.mod -not -path './internal/tools/*' -exec dirname {} \; | sort)
 
+# The modules that go.work ties to the library: the command, and the stores with large clients.
+TIED := ./cmd/leasehold $(patsubst %/go.mod,./%,$(wildcard driver/*/go.mod))
+
 # Only deps and the targets that build something to use need a network. All others fail for
 # reasons of their own.
 PROXY := $(GOPROXY)
@@ -55,7 +58,7 @@ deps-night:
 FIRST := ./cmd/leasehold/internal/cli ./driver/postgresdriver ./internal/test/library ./driver/filedriver ./driver/httpdriver ./internal/redisroom
 
 # Chaos uses all of the machine, and tests next to it would miss their time limits.
-BUT_CHAOS := $(GO) list $(FIRST) ./cmd/leasehold/... ./... | grep -v /internal/chaos
+BUT_CHAOS := $(GO) list $(FIRST) $(TIED:%=%/...) ./... | grep -v /internal/chaos
 
 # COUNTED are the packages that count and explore. make test runs them only without the race
 # detector, which allocates itself and is too slow to explore far. They run next to the other
@@ -108,12 +111,12 @@ test-long: deps-night ## Run at full length what make test plays a part of, and 
 
 # The packages of which -short leaves something out, but for those that run alone, and the
 # longest first.
-LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver $(COUNTED)
+LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver ./driver/natsdriver ./driver/s3driver $(COUNTED)
 LONGPACKAGES ?= 3
 
 .PHONY: nested
 nested: deps-night ## Test the modules beside the library: the examples, the benchmark and the integrations
-	@for dir in $(filter-out ./cmd/leasehold $(APART),$(NESTED)); do \
+	@for dir in $(filter-out $(TIED) $(APART),$(NESTED)); do \
 		echo "cd $$dir && go test ./..."; \
 		(cd $$dir && $(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./...); \
 	done
@@ -140,12 +143,12 @@ test-32: deps-night ## Vet and test everything that needs no C on 32 bits
 
 .PHONY: vet-others
 vet-others: deps-test ## Compile and vet for 32 bits and for macOS, tests included
-	CGO_ENABLED=0 GOARCH=386 $(GO) vet ./... ./cmd/leasehold/...
-	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./... ./cmd/leasehold/...
+	CGO_ENABLED=0 GOARCH=386 $(GO) vet ./... $(TIED:%=%/...)
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) vet ./... $(TIED:%=%/...)
 
 .PHONY: race
 race: deps-test ## Run all tests COUNT times, in changing order
-	@for dir in . ./cmd/leasehold; do \
+	@for dir in . $(TIED); do \
 		(cd $$dir && $(RACE) -count=$(COUNT) -shuffle=on -timeout 60m $(TESTFLAGS) ./...); \
 	done
 

@@ -653,9 +653,13 @@ var requirement = regexp.MustCompile(`(?m)^\t\S+?/([\w.-]+)(?:/v\d+)? v\S+$`)
 
 func TestDocuments_EachDependencyHasAReason(t *testing.T) {
 	_, reasons, _ := strings.Cut(prose(t, "docs/internals/design.md"), "\n## Dependencies\n")
-	for _, module := range []string{"go.mod", "cmd/leasehold/go.mod"} {
+	stores, err := filepath.Glob("driver/*/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, module := range append(stores, "go.mod", "cmd/leasehold/go.mod") {
 		required := requirement.FindAllStringSubmatch(prose(t, module), -1)
-		if len(required) < 10 {
+		if len(required) < 2 {
 			t.Errorf("%s: %d requirements were found", module, len(required))
 		}
 		for _, r := range required {

@@ -21,7 +21,7 @@ const Encode = "percent-encode special characters in user name and password, suc
 // beginning of a user name or a password.
 var schemes = []string{
 	"file", "memory", "unix", "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
-	"postgres", "postgresql", "http", "https", "quorum",
+	"postgres", "postgresql", "mysql", "mariadb", "nats", "tls", "etcd", "etcds", "s3", "http", "https", "quorum",
 }
 
 var (

@@ -14,7 +14,7 @@ func Public(rawURL string) (public string, secret bool) {
 		return rawURL, false
 	}
 	front, query, asked := strings.Cut(rest, "?")
-	front, secret = withoutPassword(front)
+	front, secret = withoutPassword(scheme, front)
 	public = scheme + ":" + front
 	if !asked {
 		return public, secret
@@ -34,8 +34,8 @@ func Public(rawURL string) (public string, secret bool) {
 }
 
 // withoutPassword removes the password from the part before the path. This part may name
-// several hosts, which net/url does not support.
-func withoutPassword(front string) (string, bool) {
+// several hosts, which net/url does not support. A user of NATS without a password is a token.
+func withoutPassword(scheme, front string) (string, bool) {
 	rest, ok := strings.CutPrefix(front, "//")
 	if !ok {
 		return front, false
@@ -51,6 +51,8 @@ func withoutPassword(front string) (string, bool) {
 		return front, false
 	case user == "":
 		return "//" + rest[at+1:], password != ""
+	case password == "" && (scheme == "nats" || scheme == "tls"):
+		return "//" + rest[at+1:], true
 	}
 	return "//" + user + rest[at:], password != ""
 }
@@ -74,7 +76,7 @@ func withoutSecret(pair string) (kept string, secret bool) {
 			return "", true // a connection string of libpq
 		}
 		return name + "=" + url.QueryEscape(public), secret
-	case strings.HasSuffix(name, "password_file") || name == "token_file" || name == "passfile":
+	case strings.HasSuffix(name, "password_file") || name == "token_file" || name == "passfile" || name == "creds":
 		return "", false
 	case strings.Contains(name, "password") || name == "token":
 		return "", true

@@ -29,7 +29,9 @@ type kind struct {
 }
 
 // kinds has the order of the lists in messages.
-var kinds = []kind{
+var kinds = slices.Concat(usual, optional)
+
+var usual = []kind{
 	{[]string{"file"}, []string{"file:///var/lib/leasehold"}, file},
 	{redisurl.Schemes(), []string{
 		"redis://user:password@host:6379/0", "rediss://host:6379", "unix:///run/redis.sock",
@@ -98,7 +100,7 @@ func Absolute(rawURL string) (string, error) {
 // fileOptions are the options that name a file.
 var fileOptions = []string{
 	"password-file", "sentinel-password-file", "token-file", "ca", "cert", "key",
-	"passfile", "sslrootcert", "sslcert", "sslkey", "servicefile",
+	"passfile", "creds", "sslrootcert", "sslcert", "sslkey", "servicefile",
 }
 
 // withAbsoluteFiles makes the paths in the query of a URL absolute. It leaves parameters that

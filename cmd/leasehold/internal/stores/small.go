@@ -1,0 +1,5 @@
+//go:build small
+
+package stores
+
+var optional []kind
