@@ -1,0 +1,298 @@
+// Package mysqltest gives a test a MariaDB server of its own.
+//
+// Every server is a real mariadbd process on a loopback address of its own, with a temporary
+// directory. It ends with the test, and on Linux also if the test binary dies. A test that does
+// not stop, kill or configure the server uses a database of the [Shared] one.
+// LEASEHOLD_MYSQL_SERVER is the path of another mariadbd.
+package mysqltest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "github.com/go-sql-driver/mysql" // for sql.Open
+)
+
+// patience bounds every wait for a server. It is used up only if there is a fault.
+const patience = time.Minute
+
+// superuser is a user with all rights and without a password.
+const superuser = "tester"
+
+// Server is one server. Its methods belong on the test's goroutine.
+type Server struct {
+	dir, addr string
+	settings  []string
+	cmd       *exec.Cmd
+	gone      chan struct{} // closed when the process has ended
+	database  string
+}
+
+var (
+	shared    *Server
+	template  string // a data directory of a server that never ran
+	making    sync.Mutex
+	databases atomic.Int64
+)
+
+// Main runs the tests of a package, and ends the shared server.
+func Main(m *testing.M) {
+	code := m.Run()
+	if shared != nil {
+		shared.kill()
+		_ = os.RemoveAll(shared.dir)
+	}
+	if template != "" {
+		_ = os.RemoveAll(template)
+	}
+	os.Exit(code)
+}
+
+// Shared returns a server with a database that only this test uses.
+func Shared(tb testing.TB) *Server {
+	tb.Helper()
+	making.Lock()
+	if shared == nil {
+		shared = launch(tb, nil)
+	}
+	making.Unlock()
+	s := *shared
+	s.database = fmt.Sprintf("test%d", databases.Add(1))
+	s.Exec(tb, "CREATE DATABASE "+s.database)
+	return &s
+}
+
+// Start starts a server with further settings, such as "--read-only".
+func Start(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	making.Lock()
+	defer making.Unlock()
+	s := launch(tb, settings)
+	tb.Cleanup(func() {
+		s.kill()
+		if tb.Failed() {
+			tb.Logf("log of the server:\n%s", s.log())
+		}
+		_ = os.RemoveAll(s.dir)
+	})
+	return s
+}
+
+// URL returns the address of the server's database for the driver.
+func (s *Server) URL() string { return "mysql://" + superuser + "@" + s.addr + "/" + s.database + "?" }
+
+// Addr returns the server's host and port.
+func (s *Server) Addr() string { return s.addr }
+
+// DB returns a pool of the superuser, which ends with the test. Each of params is a parameter of a
+// DSN.
+func (s *Server) DB(tb testing.TB, params ...string) *sql.DB {
+	tb.Helper()
+	db, err := s.open(params...)
+	noError(tb, err)
+	tb.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+func (s *Server) open(params ...string) (*sql.DB, error) {
+	dsn := superuser + "@tcp(" + s.addr + ")/" + s.database + "?multiStatements=true"
+	return sql.Open("mysql", strings.Join(append([]string{dsn}, params...), "&"))
+}
+
+// Exec executes statements, separated by semicolons.
+func (s *Server) Exec(tb testing.TB, statements string) {
+	tb.Helper()
+	admin := *s
+	if strings.HasPrefix(statements, "CREATE DATABASE") {
+		admin.database = ""
+	}
+	db, err := admin.open()
+	noError(tb, err)
+	defer db.Close()
+	_, err = db.ExecContext(context.Background(), statements)
+	noError(tb, err)
+}
+
+// launch starts a server on an address of its own.
+func launch(tb testing.TB, settings []string) *Server {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "mysqltest")
+	noError(tb, err)
+	from, err := prepared()
+	noError(tb, err)
+	if out, err := exec.Command("cp", "-R", from, filepath.Join(dir, "data")).CombinedOutput(); err != nil { //nolint:gosec // our own directories
+		tb.Fatalf("mysqltest: %v\n%s", err, out)
+	}
+	noError(tb, os.WriteFile(filepath.Join(dir, "init.sql"), []byte("CREATE DATABASE IF NOT EXISTS locks;\n"+
+		"CREATE USER IF NOT EXISTS "+superuser+"@'%';\nGRANT ALL ON *.* TO "+superuser+"@'%' WITH GRANT OPTION;\n"), 0o600))
+	s := &Server{dir: dir, settings: settings, database: "locks"}
+	for range 5 { // another process may take the address first
+		s.addr = fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254), 10000+rand.IntN(10000))
+		if err = s.launch(); err == nil {
+			return s
+		}
+	}
+	tb.Fatalf("mysqltest: start mariadbd: %v", err)
+	return nil
+}
+
+// prepared returns the template of data directories, which is made once, since that takes longer
+// than to copy it.
+func prepared() (string, error) {
+	if template != "" {
+		return template, nil
+	}
+	dir, err := os.MkdirTemp("", "mysqltest")
+	if err != nil {
+		return "", err
+	}
+	sources := []io.Reader{strings.NewReader("CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n")}
+	for _, name := range []string{"system_tables", "performance_tables", "system_tables_data"} {
+		found, _ := filepath.Glob("/usr/share/m*/m*_" + name + ".sql")
+		if len(found) == 0 {
+			return "", fmt.Errorf("no file *_%s.sql in /usr/share/mysql: the tests need the Debian package mariadb-server-core", name)
+		}
+		text, err := os.ReadFile(found[0])
+		if err != nil {
+			return "", err
+		}
+		sources = append(sources, bytes.NewReader(text))
+	}
+	cmd, err := command("--bootstrap", "--datadir="+dir)
+	if err != nil {
+		return "", err
+	}
+	cmd.Stdin = io.MultiReader(sources...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("make a data directory: %w\n%s", err, out)
+	}
+	template = dir
+	return dir, nil
+}
+
+func command(args ...string) (*exec.Cmd, error) {
+	path, err := exec.LookPath(cmp.Or(os.Getenv("LEASEHOLD_MYSQL_SERVER"), "mariadbd"))
+	if err != nil {
+		if path, err = exec.LookPath("/usr/sbin/mariadbd"); err != nil {
+			return nil, errors.New("no mariadbd: the tests need the Debian package mariadb-server-core")
+		}
+	}
+	me, err := user.Current()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, append([]string{"--no-defaults", "--user=" + me.Username, "--innodb-log-file-size=8M", //nolint:gosec // a server
+		"--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0", "--skip-log-bin"}, args...)...)
+	cmd.Env = append(os.Environ(), "TZ=America/New_York")
+	dieWithUs(cmd)
+	return cmd, nil
+}
+
+// launch starts the process, and returns when it accepts connections.
+func (s *Server) launch() error {
+	host, port, err := net.SplitHostPort(s.addr)
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd, err = command(append([]string{"--datadir=" + filepath.Join(s.dir, "data"), "--init-file=" + filepath.Join(s.dir, "init.sql"),
+		"--bind-address=" + host, "--port=" + port, "--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"),
+		"--skip-name-resolve", "--max-connections=500"}, s.settings...)...)
+	if err != nil {
+		return err
+	}
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.gone = make(chan struct{})
+	if err := run(s.cmd, s.gone); err != nil {
+		return err
+	}
+	db, err := (&Server{addr: s.addr, database: s.database}).open()
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		select {
+		case <-s.gone:
+			return fmt.Errorf("it ended at once:\n%s", s.log())
+		default:
+		}
+		if strings.Contains(s.log(), "ready for connections") && db.PingContext(context.Background()) == nil {
+			return nil
+		}
+	}
+	s.kill()
+	return fmt.Errorf("not ready after %v:\n%s", patience, s.log())
+}
+
+func (s *Server) log() string {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return string(text)
+}
+
+func (s *Server) kill() {
+	_ = s.cmd.Process.Kill()
+	<-s.gone
+}
+
+// Kill kills the server.
+func (s *Server) Kill(tb testing.TB) {
+	tb.Helper()
+	s.private(tb)
+	s.kill()
+}
+
+// Restart starts a server that was killed again, at its address and with its data.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	if err := s.launch(); err != nil {
+		tb.Fatalf("mysqltest: restart: %v", err)
+	}
+}
+
+// Stop stops the server, as if its machine were frozen.
+func (s *Server) Stop(tb testing.TB) { s.signal(tb, syscall.SIGSTOP) }
+
+// Cont continues a stopped server.
+func (s *Server) Cont(tb testing.TB) { s.signal(tb, syscall.SIGCONT) }
+
+func (s *Server) signal(tb testing.TB, sig os.Signal) {
+	tb.Helper()
+	s.private(tb)
+	noError(tb, s.cmd.Process.Signal(sig))
+}
+
+func (s *Server) private(tb testing.TB) {
+	tb.Helper()
+	if shared != nil && s.addr == shared.addr {
+		tb.Fatal("mysqltest: other tests use the server: use Start")
+	}
+}
+
+func noError(tb testing.TB, err error) {
+	if err != nil {
+		tb.Helper()
+		tb.Fatalf("mysqltest: %v", err)
+	}
+}

@@ -1,0 +1,227 @@
+package mysqldriver
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
+)
+
+// Texts by which a proxy recognizes statements.
+const (
+	look   = "SELECT TIMESTAMPDIFF"
+	insert = "INSERT INTO `leasehold` "
+	update = "UPDATE `leasehold` "
+)
+
+func newStoreBehind(t *testing.T) (*Driver, *mysqltest.Proxy) {
+	t.Helper()
+	proxy := mysqltest.Shared(t).Proxy(t)
+	return warm(t, openURL(t, proxy.URL()+"create=true")), proxy
+}
+
+// TestAcquire_ACutIsReportedByWhatItMayHaveDone cuts the connection of a call, which is then
+// repeated.
+func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
+	d, proxy := newStoreBehind(t)
+	for _, row := range []struct {
+		key       string
+		cut       func(text string) *mysqltest.Cut
+		statement string
+		definite  bool // certainly nothing has happened
+		there     bool // the lease is in the table
+	}{
+		{"before the look", proxy.CutBefore, look, true, false},
+		{"before the change", proxy.CutBefore, insert, false, false},
+		{"after the change", proxy.CutAfter, insert, false, true},
+	} {
+		cut := row.cut(row.statement)
+		_, err := d.Acquire(t.Context(), mutex(row.key, "a"))
+		<-cut.Fired()
+		if err == nil || errors.Is(err, driver.ErrUnavailable) != row.definite {
+			t.Errorf("%s: %v; definite: want %t", row.key, err, row.definite)
+		}
+		if got := holds(t, d, row.key, "a"); got != row.there {
+			t.Errorf("%s: the lease is there: %t", row.key, got)
+		}
+		if again := acquire(t, d, mutex(row.key, "a"), driver.Granted); again.Replayed != row.there {
+			t.Errorf("%s, asked again: %+v", row.key, again)
+		}
+	}
+}
+
+func TestRelease_ACutAfterTheChangeIsUnknownAndTheNextHolderSurvives(t *testing.T) {
+	d, proxy := newStoreBehind(t)
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	cut := proxy.CutAfter(update)
+	_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
+	<-cut.Fired()
+	if err == nil || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	acquire(t, d, mutex("k", "b"), driver.Granted)
+	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || !holds(t, d, "k", "b") {
+		t.Errorf("the next holder is gone; %v", err)
+	}
+}
+
+// Connections that the server or a router has closed while they were idle cost no call.
+func TestAcquire_IdleConnectionsThatWereCutCostNothing(t *testing.T) {
+	d, proxy := newStoreBehind(t)
+	for range 3 {
+		proxy.CutAll()
+		eventually(t, func() bool { // the end of a connection may be on its way
+			_, err := d.Acquire(t.Context(), mutex("k", "a"))
+			return err == nil
+		})
+		release(t, d, "k", "a")
+	}
+}
+
+// A session of somebody else keeps the row, so the server gives the statement up. A change that
+// meets a locked row has certainly not happened, unless it was cut off.
+func TestAcquire_ALockedRowIsDefiniteAndCostsNoConnection(t *testing.T) {
+	d, server := newStore(t, "&timeout=3s")
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	release(t, d, "k", "a")
+	tx, err := server.DB(t).BeginTx(t.Context(), nil)
+	noError(t, err)
+	_, err = tx.ExecContext(t.Context(), "SELECT record FROM leasehold WHERE name = 'k' FOR UPDATE")
+	noError(t, err)
+	_, err = d.Acquire(t.Context(), mutex("k", "b"))
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("%v", err)
+	}
+	acquire(t, d, mutex("another", "b"), driver.Granted)
+	noError(t, tx.Rollback())
+	acquire(t, d, mutex("k", "b"), driver.Granted)
+}
+
+// The server executes a statement after its caller has gone: here it was frozen meanwhile.
+func TestAcquire_AStatementThatComesTooLateHasNoEffect(t *testing.T) {
+	server := mysqltest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"create=true&timeout=500ms"))
+	var version string
+	eventually(t, func() (ok bool) {
+		var err error
+		_, version, _, err = d.table.Load(t.Context(), "k")
+		return err == nil
+	})
+	until := time.Now().Add(d.table.cfg.timeout)
+	server.Stop(t)
+	done := make(chan error, 1)
+	go func() {
+		ok, err := d.table.Swap(t.Context(), "k", version, append([]byte{1, 0x7f}, make([]byte, 7)...))
+		if ok {
+			err = errors.New("the swap has been made")
+		}
+		done <- err
+	}()
+	if err := <-done; err == nil || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	for time.Now().Before(until.Add(100 * time.Millisecond)) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	server.Cont(t)
+	eventually(t, func() bool { // the statement was in the connection, and has been executed by now
+		db := server.DB(t)
+		var sessions int
+		err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'INSERT%'").Scan(&sessions)
+		return err == nil && sessions == 0
+	})
+	eventually(t, func() bool {
+		record, _, _, err := d.table.Load(t.Context(), "k")
+		if record != nil {
+			t.Error("the late statement had an effect")
+		}
+		return err == nil
+	})
+}
+
+func TestAcquire_AFrozenServerCostsTheTimeoutAndThenGoesOn(t *testing.T) {
+	server := mysqltest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"create=true&timeout=200ms"))
+	server.Stop(t)
+	if _, err := d.Acquire(t.Context(), mutex("k", "a")); err == nil {
+		t.Error("a frozen server has answered")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := d.Acquire(ctx, mutex("k", "a")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	server.Cont(t)
+	eventually(t, func() bool {
+		reply, err := d.Acquire(t.Context(), mutex("k", "a"))
+		return err == nil && reply.State == driver.Granted
+	})
+}
+
+func TestAcquire_AServerThatRestartsKeepsWhatItHasAcknowledged(t *testing.T) {
+	server := mysqltest.Start(t, "--innodb-flush-log-at-trx-commit=1")
+	d := warm(t, openURL(t, server.URL()+"create=true"))
+	before := acquire(t, d, mutex("k", "a"), driver.Granted)
+	server.Kill(t)
+	if _, err := d.Acquire(t.Context(), mutex("k", "b")); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	server.Restart(t)
+	if reply := acquire(t, d, mutex("k", "b"), driver.Busy); reply.Holders[0].Token != before.Token {
+		t.Errorf("%+v", reply)
+	}
+	if got, err := renew(t.Context(), d, "k"); err != nil || got != driver.Granted {
+		t.Errorf("renewal: state %v, %v", got, err)
+	}
+	release(t, d, "k", "a")
+	if after := acquire(t, d, mutex("k", "b"), driver.Granted); after.Token <= before.Token {
+		t.Errorf("token %d after %d", after.Token, before.Token)
+	}
+}
+
+// The clock of a session stands still, at another time for each store.
+func TestAcquire_TokensRiseAlthoughTheClockIsSteppedBack(t *testing.T) {
+	server := mysqltest.Shared(t)
+	var last int64
+	for i, at := range []string{"1800000000", "1799998500", "1900000000"} {
+		d, err := New(server.DB(t, "timestamp="+at), WithCreate())
+		noError(t, err)
+		reply := acquire(t, d, mutex("k", at), driver.Granted)
+		if reply.Token <= last {
+			t.Errorf("step %d: token %d after %d", i, reply.Token, last)
+		}
+		last = reply.Token
+		release(t, d, "k", at)
+		noError(t, d.Close())
+	}
+}
+
+// TestSwap_ManyClientsOnOneKeyGetEachAnAnswer plays processes that ask for one free lock at once.
+func TestSwap_ManyClientsOnOneKeyGetEachAnAnswer(t *testing.T) {
+	d, server := newStore(t, "")
+	const clients = 50
+	var wg sync.WaitGroup
+	holder := make(chan string, clients)
+	for i := range clients {
+		one := openURL(t, server.URL())
+		id := string(rune('A'+i%26)) + string(rune('a'+i/26))
+		wg.Go(func() {
+			reply, err := one.Acquire(t.Context(), mutex("k", id))
+			switch {
+			case err != nil:
+				t.Error(err)
+			case reply.State == driver.Granted:
+				holder <- id
+			}
+		})
+	}
+	wg.Wait()
+	if len(holder) != 1 || !holds(t, d, "k", <-holder) {
+		t.Errorf("%d more holders", len(holder))
+	}
+}
