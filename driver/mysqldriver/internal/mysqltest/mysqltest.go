@@ -12,6 +12,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -52,8 +53,11 @@ var (
 	databases atomic.Int64
 )
 
-// Main runs the tests of a package, and ends the shared server.
+// Main runs the tests of a package, and ends the shared server. Parallel tests mostly wait for
+// time to pass, so there are more of them than processors.
 func Main(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8")
 	code := m.Run()
 	if shared != nil {
 		shared.kill()
