@@ -11,8 +11,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver/tabletest"
 )
 
-func TestMain(m *testing.M) { mysqltest.Main(m) }
-
 func TestTable(t *testing.T) {
 	server := mysqltest.Shared(t)
 	tabletest.Run(t, func(t testing.TB) roomdriver.Table { return openURL(t, server.URL()+"create=true").table })

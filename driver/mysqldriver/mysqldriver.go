@@ -1,4 +1,55 @@
-// Package mysqldriver keeps locks in a table of MySQL 8 or MariaDB 10.6.
+// Package mysqldriver keeps locks in a table of MySQL 8 or later, or MariaDB 10.6 or later, for
+// programs that have such a database anyway. It supports every kind of lock.
+//
+//	store, err := mysqldriver.Open("mysql://app:secret@db1/app?create=true")
+//	…
+//	client, err := leasehold.New(store)
+//
+// # How it uses the database
+//
+// Every lock in use is one row, which also remembers the last token: a row is deleted an hour after
+// it. A verb is two round trips: one reads the row and the clock, one replaces the row if nobody
+// else has. Each is a transaction of its own, so a client that is stopped, or cut off, never keeps a
+// row locked, and isolation level, time zone and --sysdate-is-now have no effect. If another process
+// was faster, the verb begins again after a pause of 1 to 32 ms. Simultaneous calls of many
+// goroutines on one lock are one change.
+//
+// Rejected: SELECT … FOR UPDATE in a transaction, which needs the same two round trips at best, and
+// four on the pool of an application, and whose row stays locked while its client is stopped. A
+// counter of tokens for all locks: its row would be locked until the commit of each grant.
+//
+// MySQL cannot push, so waiters of other processes are woken by a second table, TABLE_message: a
+// process that has waited for a lock, or held one for a second, looks there every 25 ms
+// ([WithPoll]) until it closes the store. Within a process no message is needed.
+//
+// # The clock
+//
+// The clock is UTC_TIMESTAMP(6) of the server, when the statement that reads the row begins. All
+// programs must use the same server: the nodes of a Galera cluster have a clock each. A step back by
+// less than an hour does not make tokens fall.
+//
+// # Connections
+//
+// [Open] makes a pool of at most 16 connections, which are closed after a minute without use, and
+// sets autocommit and innodb_lock_wait_timeout in its sessions. [New] uses the pool of the
+// application and changes no session: if all its connections are in use, renewals wait too. The end
+// of a caller's context does not cut off a statement, since that would cost the connection.
+//
+// # Requirements on the server
+//
+// The table is kept by InnoDB. An acknowledged commit must survive: with
+// innodb_flush_log_at_trx_commit other than 1, a crash of the machine loses the last locks, and so
+// does a failover to a replica unless it is semi-synchronous. A lost lock may be granted again while
+// its holder still works; the token distinguishes the two, if the clock of the new server is not
+// behind. A replica is refused if it has read_only or super_read_only on.
+//
+// A record has about 130 bytes for each holder and waiter, and is sent as hexadecimal digits: with
+// max_allowed_packet=16M a lock may have 60 000 waiters.
+//
+// # Rights
+//
+// The user needs SELECT, INSERT, UPDATE and DELETE on both tables, and CREATE to create them. [SQL]
+// returns the statements.
 package mysqldriver
 
 import (

@@ -53,30 +53,39 @@ var (
 	databases atomic.Int64
 )
 
-// Main runs the tests of a package, and ends the shared server. Parallel tests mostly wait for
-// time to pass, so there are more of them than processors.
-func Main(m *testing.M) {
+// Main runs the tests of a package, after it has called ready with the address of a database on
+// the shared server and a pool of connections to it, and ends the server. Parallel tests mostly wait
+// for time to pass, so there are more of them than processors.
+func Main(m *testing.M, ready func(url string, db *sql.DB)) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "8")
-	code := m.Run()
-	if shared != nil {
+	os.Exit(runWith(m, ready))
+}
+
+func runWith(m *testing.M, ready func(url string, db *sql.DB)) int {
+	defer func() { _ = os.RemoveAll(template) }()
+	var err error
+	if shared, err = launch(nil); err != nil {
+		fmt.Fprintf(os.Stderr, "mysqltest: %v\n", err)
+		return 1
+	}
+	defer func() {
 		shared.kill()
 		_ = os.RemoveAll(shared.dir)
+	}()
+	db, err := shared.open()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "mysqltest: %v\n", err)
+		return 1
 	}
-	if template != "" {
-		_ = os.RemoveAll(template)
-	}
-	os.Exit(code)
+	defer db.Close()
+	ready(shared.URL(), db)
+	return m.Run()
 }
 
 // Shared returns a server with a database that only this test uses.
 func Shared(tb testing.TB) *Server {
 	tb.Helper()
-	making.Lock()
-	if shared == nil {
-		shared = launch(tb, nil)
-	}
-	making.Unlock()
 	s := *shared
 	s.database = fmt.Sprintf("test%d", databases.Add(1))
 	s.Exec(tb, "CREATE DATABASE "+s.database)
@@ -88,7 +97,8 @@ func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	making.Lock()
 	defer making.Unlock()
-	s := launch(tb, settings)
+	s, err := launch(settings)
+	noError(tb, err)
 	tb.Cleanup(func() {
 		s.kill()
 		if tb.Failed() {
@@ -135,26 +145,34 @@ func (s *Server) Exec(tb testing.TB, statements string) {
 }
 
 // launch starts a server on an address of its own.
-func launch(tb testing.TB, settings []string) *Server {
-	tb.Helper()
-	dir, err := os.MkdirTemp("", "mysqltest")
-	noError(tb, err)
+func launch(settings []string) (*Server, error) {
 	from, err := prepared()
-	noError(tb, err)
-	if out, err := exec.Command("cp", "-R", from, filepath.Join(dir, "data")).CombinedOutput(); err != nil { //nolint:gosec // our own directories
-		tb.Fatalf("mysqltest: %v\n%s", err, out)
+	if err != nil {
+		return nil, err
 	}
-	noError(tb, os.WriteFile(filepath.Join(dir, "init.sql"), []byte("CREATE DATABASE IF NOT EXISTS locks;\n"+
-		"CREATE USER IF NOT EXISTS "+superuser+"@'%';\nGRANT ALL ON *.* TO "+superuser+"@'%' WITH GRANT OPTION;\n"), 0o600))
+	dir, err := os.MkdirTemp("", "mysqltest")
+	if err != nil {
+		return nil, err
+	}
 	s := &Server{dir: dir, settings: settings, database: "locks"}
-	for range 5 { // another process may take the address first
-		s.addr = fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254), 10000+rand.IntN(10000))
-		if err = s.launch(); err == nil {
-			return s
+	if err = s.fill(from); err == nil {
+		for range 5 { // another process may take the address first
+			s.addr = fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254), 10000+rand.IntN(10000))
+			if err = s.launch(); err == nil {
+				return s, nil
+			}
 		}
 	}
-	tb.Fatalf("mysqltest: start mariadbd: %v", err)
-	return nil
+	return nil, errors.Join(err, os.RemoveAll(dir))
+}
+
+// fill makes the data directory, and the statements that are executed at the start.
+func (s *Server) fill(from string) error {
+	if out, err := exec.Command("cp", "-R", from, filepath.Join(s.dir, "data")).CombinedOutput(); err != nil { //nolint:gosec // our own directories
+		return fmt.Errorf("copy the data directory: %w: %s", err, out)
+	}
+	return os.WriteFile(filepath.Join(s.dir, "init.sql"), []byte("CREATE DATABASE IF NOT EXISTS locks;\n"+
+		"CREATE USER IF NOT EXISTS "+superuser+"@'%';\nGRANT ALL ON *.* TO "+superuser+"@'%' WITH GRANT OPTION;\n"), 0o600)
 }
 
 // prepared returns the template of data directories, which is made once, since that takes longer
