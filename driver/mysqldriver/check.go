@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/doctor"
 )
 
-// Check implements [driver.Checker]. It needs no more rights than locks do, and changes nothing.
+// Check implements [driver.Checker]. It needs no more rights than locks do, and makes no change.
 func (d *Driver) Check(ctx context.Context) (driver.Report, error) {
 	c := &checkup{cfg: d.table.cfg}
 	cfg := *d.table
@@ -88,7 +89,7 @@ func (c *checkup) server(ctx context.Context, conn *sql.Conn) error {
 		"sync_binlog is "+is["sync_binlog"], "after a crash of the machine replicas may differ from the server, and lack locks", "set sync_binlog=1")
 	c.replication(is, replicas)
 	c.judge(is["wsrep_on"] != "ON", driver.Warning, "galera", "is no cluster with several primaries", "is a node of a Galera cluster",
-		"each node has a clock, and may be behind the others", "connect all programs to the same node, and synchronise the clocks")
+		"each node has a clock, and may be behind another", "connect all programs to the same node, and synchronise the clocks")
 	ahead := (time.UnixMicro(now).Sub(before) - took/2).Abs().Round(time.Millisecond)
 	c.judge(ahead < 10*time.Second, driver.Warning, "clock", fmt.Sprintf("differs from ours by %v", ahead), fmt.Sprintf("differs from ours by %v", ahead),
 		"tokens are made from it: tokens of a server that takes over might be smaller", "have the clocks synchronised")
@@ -129,7 +130,7 @@ func (c *checkup) table(ctx context.Context, conn *sql.Conn, name string) error 
 	err := conn.QueryRowContext(ctx, `SELECT COALESCE(engine, 'VIEW'), table_comment FROM information_schema.tables
 		WHERE table_schema = DATABASE() AND table_name = `+hex(name)).Scan(&engine, &comment)
 	quoted := quoted(name)
-	if err == sql.ErrNoRows { //nolint:errorlint // Scan does not wrap it
+	if errors.Is(err, sql.ErrNoRows) {
 		severity, remedy := driver.Unsafe, "open the store with create=true, or execute:\n"+c.cfg.schemaSQL()
 		if c.cfg.create {
 			severity, remedy = driver.Notice, ""

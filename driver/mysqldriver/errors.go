@@ -30,12 +30,12 @@ const (
 	optionOnly = 1290 // refused because of --read-only, or another option
 )
 
-// refusals are the codes of errors after which a statement has certainly changed nothing, since the
+// refusals are the codes of errors after which the table is certainly unchanged, since the
 // server has not executed it or has undone it, with advice. All other codes may be of a commit.
 var refusals = map[uint16]string{
 	1040:       "the server takes no more connections: raise max_connections",
 	1203:       "the user has too many connections: raise max_user_connections",
-	1226:       "the user has used up what the server grants it: see GRANT … WITH MAX_USER_CONNECTIONS",
+	1226:       "the user is at a limit of its account: see GRANT … WITH MAX_USER_CONNECTIONS",
 	1205:       "another transaction has kept the row of this lock for too long",
 	1114:       "the table, or the server's disk, is full",
 	1021:       "the server's disk is full",
@@ -67,7 +67,7 @@ var lasting = map[uint16]string{
 	1064:    "the server does not know this SQL: it is not MySQL 8 or later, or MariaDB 10.6 or later",
 	1193:    "the server does not know this setting: it is not MySQL 8 or later, or MariaDB 10.6 or later",
 	1251:    "the user's account has a way to authenticate that the client does not support",
-	3159:    "the server wants TLS: add tls=true to the URL",
+	3159:    "the server requires TLS: add tls=true to the URL",
 }
 
 const (

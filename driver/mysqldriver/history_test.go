@@ -78,7 +78,7 @@ func (r *records) work(ctx context.Context, url, proc string) error {
 			continue
 		}
 		got := base
-		got.At, got.What, got.Lease, got.Token = r.now(), history.Got, lease.ID(), int64(lease.Token())
+		got.At, got.What, got.Lease, got.Token = r.now(), history.Got, lease.ID(), lease.Token()
 		got.Live = lease.Context().Err() == nil
 		r.add(got)
 		for range 1 + rand.IntN(4) {
@@ -118,7 +118,7 @@ func outcomeOf(err error) string {
 }
 
 // TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken plays clients of one lock whose connections
-// are cut, and whose server is killed and stopped.
+// are cut, while the server is killed and stopped.
 func TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken(t *testing.T) {
 	server := mysqltest.Start(t, "--innodb-flush-log-at-trx-commit=1")
 	noError(t, warm(t, openURL(t, server.URL()+"create=true")).Close())

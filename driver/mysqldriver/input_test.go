@@ -47,7 +47,7 @@ func TestOpen_AWrongURLIsRefusedAtOnceWithoutItsPassword(t *testing.T) {
 	}
 }
 
-// What time does not heal is refused at once, in one sentence that says what to do.
+// Refusals that time does not heal come at once, in one sentence with the remedy.
 func TestAcquire_WhatIsWrongIsExplainedAtOnce(t *testing.T) {
 	server := mysqltest.Start(t)
 	server.Exec(t, SQL()+SQL(WithTable("lacking"))+"CREATE TABLE foreign_table (id INT); CREATE USER app@'%' IDENTIFIED BY 'secret'; GRANT SELECT ON lacking TO app@'%';"+
@@ -139,7 +139,7 @@ func TestNew_LeavesThePoolOpen(t *testing.T) {
 	}
 }
 
-// A server that accepts and says nothing costs the timeout, and the caller no more than its time.
+// A server that accepts connections and stays silent costs the timeout, and the caller no more than its time.
 func TestAcquire_ASilentServerCostsTheTimeout(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	noError(t, err)
@@ -189,7 +189,7 @@ func TestUpdate_ALargeRecordFits(t *testing.T) {
 	huge := append([]byte{1, 0x7f}, make([]byte, 16<<20)...)
 	err := d.table.Update(t.Context(), "large", func([]byte, time.Time) ([]byte, error) { return huge, nil })
 	if err == nil {
-		t.Error("MEDIUMBLOB has taken 16 MB")
+		t.Error("MEDIUMBLOB takes 16 MB")
 	}
 	t.Logf("%.200v", err)
 	if got, _, err := d.table.Read(t.Context(), "large"); err != nil || string(got) != string(large) {

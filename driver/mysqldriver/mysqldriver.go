@@ -8,14 +8,14 @@
 // # How it uses the database
 //
 // Every lock in use is one row, which also remembers the last token: a row is deleted an hour after
-// it. A verb is two round trips: one reads the row and the clock, one replaces the row if nobody
-// else has. Each is a transaction of its own, so a client that is stopped, or cut off, never keeps a
+// it. A verb is two round trips: one reads the row and the clock, one replaces the row if it is
+// unchanged. Each is a transaction of its own, so a client that is stopped, or cut off, never keeps a
 // row locked, and isolation level, time zone and --sysdate-is-now have no effect. If another process
 // was faster, the verb begins again after a pause of 1 to 32 ms. Simultaneous calls of many
 // goroutines on one lock are one change.
 //
 // Rejected: SELECT … FOR UPDATE in a transaction, which needs the same two round trips at best, and
-// four on the pool of an application, and whose row stays locked while its client is stopped. A
+// four on the pool of an application, and keeps the row locked while its client is stopped. A
 // counter of tokens for all locks: its row would be locked until the commit of each grant.
 //
 // MySQL cannot push, so waiters of other processes are woken by a second table, TABLE_message: a

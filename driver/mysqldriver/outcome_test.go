@@ -33,7 +33,7 @@ func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
 		key       string
 		cut       func(text string) *mysqltest.Cut
 		statement string
-		definite  bool // certainly nothing has happened
+		definite  bool // certainly without an effect
 		there     bool // the lease is in the table
 	}{
 		{"before the look", proxy.CutBefore, look, true, false},
@@ -83,7 +83,7 @@ func TestAcquire_IdleConnectionsThatWereCutCostNothing(t *testing.T) {
 	}
 }
 
-// A session of somebody else keeps the row, so the server gives the statement up. A change that
+// Another session keeps the row locked, so the server gives the statement up. A change that
 // meets a locked row has certainly not happened, unless it was cut off.
 func TestAcquire_ALockedRowIsDefiniteAndCostsNoConnection(t *testing.T) {
 	d, server := newStore(t, "&timeout=3s")
@@ -102,7 +102,7 @@ func TestAcquire_ALockedRowIsDefiniteAndCostsNoConnection(t *testing.T) {
 	acquire(t, d, mutex("k", "b"), driver.Granted)
 }
 
-// The server executes a statement after its caller has gone: here it was frozen meanwhile.
+// The server executes a statement after its caller has gone: here it was frozen.
 func TestAcquire_AStatementThatComesTooLateHasNoEffect(t *testing.T) {
 	server := mysqltest.Start(t)
 	d := warm(t, openURL(t, server.URL()+"create=true&timeout=500ms"))

@@ -211,12 +211,12 @@ func (t *table) Notify(ctx context.Context, messages []roomdriver.Message) error
 // offline is how long a listener waits after a failure.
 const offline = 250 * time.Millisecond
 
-// Listen implements [roomdriver.Listener], by looking for messages. An id does not tell whether
-// all smaller ones are there, since transactions end in another order than they begin; so the
-// listener deletes the messages to itself when it has them, and remembers the others.
+// Listen implements [roomdriver.Listener], by looking for messages. A smaller id may follow a
+// greater one, since transactions end in another order than they begin. So a listener deletes the
+// messages to itself after it has read them, and remembers the ids of messages to everybody.
 func (t *table) Listen(receive func(body string)) (driver.Subscription, error) {
 	var seen []int64 // ids that the last call has found
-	var own []string // those of the messages to this listener
+	var own []string // the ids among them of messages to this listener
 	return roomdriver.Poll(receive, t.cfg.poll, func(ctx context.Context, address string) (bodies []string, err error) {
 		err = t.with(ctx, func(ctx context.Context, conn *sql.Conn) error {
 			if len(own) > 0 {

@@ -59,15 +59,10 @@ var (
 func Main(m *testing.M, ready func(url string, db *sql.DB)) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "8")
-	os.Exit(runWith(m, ready))
-}
-
-func runWith(m *testing.M, ready func(url string, db *sql.DB)) int {
 	defer func() { _ = os.RemoveAll(template) }()
 	var err error
 	if shared, err = launch(nil); err != nil {
-		fmt.Fprintf(os.Stderr, "mysqltest: %v\n", err)
-		return 1
+		panic(fmt.Sprintf("mysqltest: %v", err))
 	}
 	defer func() {
 		shared.kill()
@@ -75,12 +70,11 @@ func runWith(m *testing.M, ready func(url string, db *sql.DB)) int {
 	}()
 	db, err := shared.open()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "mysqltest: %v\n", err)
-		return 1
+		panic(fmt.Sprintf("mysqltest: %v", err))
 	}
 	defer db.Close()
 	ready(shared.URL(), db)
-	return m.Run()
+	m.Run()
 }
 
 // Shared returns a server with a database that only this test uses.
