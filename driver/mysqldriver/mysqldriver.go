@@ -43,7 +43,7 @@
 // its holder still works; the token distinguishes the two, if the clock of the new server is not
 // behind. A replica is refused if it has read_only or super_read_only on.
 //
-// A record has about 130 bytes for each holder and waiter, and is sent as hexadecimal digits: with
+// A record has about 100 bytes for each holder and waiter, and is sent as hexadecimal digits: with
 // max_allowed_packet=16M a lock may have 60 000 waiters.
 //
 // # Rights
