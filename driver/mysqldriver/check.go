@@ -81,21 +81,26 @@ func (c *checkup) server(ctx context.Context, conn *sql.Conn) error {
 		"the store is not tested with it", "take a later version")
 	c.judge(is["read_only"] == "OFF", driver.Unsafe, "role", "is a primary", "is read-only, as a replica",
 		"no lock can be had", "connect to the primary")
-	c.judge(commits == 1, driver.Unsafe, "autocommit", "is on", "autocommit is off", "no lock can be had", "remove autocommit from the DSN of the pool")
+	c.judge(commits == 1, driver.Unsafe, "autocommit", "is on", "autocommit is off", "no lock can be had",
+		"remove autocommit from the DSN of the pool")
 	c.judge(is["innodb_flush_log_at_trx_commit"] == "1", driver.Warning, "innodb_flush_log_at_trx_commit",
 		"is 1, so a commit that was answered survives a crash", "innodb_flush_log_at_trx_commit is "+is["innodb_flush_log_at_trx_commit"],
 		"a crash of the machine loses the locks of the last second, so two clients may hold one lock", "set innodb_flush_log_at_trx_commit=1")
-	c.judge(is["log_bin"] != "ON" || is["sync_binlog"] == "1", driver.Warning, "sync_binlog", "no commit is missing in the binary log after a crash",
-		"sync_binlog is "+is["sync_binlog"], "after a crash of the machine replicas may differ from the server, and lack locks", "set sync_binlog=1")
+	c.judge(is["log_bin"] != "ON" || is["sync_binlog"] == "1", driver.Warning, "sync_binlog",
+		"no commit is missing in the binary log after a crash",
+		"sync_binlog is "+is["sync_binlog"],
+		"after a crash of the machine replicas may differ from the server, and lack locks", "set sync_binlog=1")
 	c.replication(is, replicas)
 	c.judge(is["wsrep_on"] != "ON", driver.Warning, "galera", "is no cluster with several primaries", "is a node of a Galera cluster",
 		"each node has a clock, and may be behind another", "connect all programs to the same node, and synchronise the clocks")
 	ahead := (time.UnixMicro(now).Sub(before) - took/2).Abs().Round(time.Millisecond)
-	c.judge(ahead < 10*time.Second, driver.Warning, "clock", fmt.Sprintf("differs from ours by %v", ahead), fmt.Sprintf("differs from ours by %v", ahead),
+	differs := fmt.Sprintf("differs from ours by %v", ahead)
+	c.judge(ahead < 10*time.Second, driver.Warning, "clock", differs, differs,
 		"tokens are made from it: tokens of a server that takes over might be smaller", "have the clocks synchronised")
 	most, _ := strconv.ParseInt(is["max_connections"], 10, 64)
-	c.judge(sessions*5 < most*4, driver.Warning, "max_connections", fmt.Sprintf("%d of %d connections are used", sessions, most),
-		fmt.Sprintf("%d of %d connections are used", sessions, most), fmt.Sprintf("a process takes up to %d when it is busy, and locks fail without one", connections),
+	used := fmt.Sprintf("%d of %d connections are used", sessions, most)
+	c.judge(sessions*5 < most*4, driver.Warning, "max_connections", used, used,
+		fmt.Sprintf("a process takes up to %d when it is busy, and locks fail without one", connections),
 		"raise max_connections")
 	c.judge(float64(waits) <= max(1, c.cfg.timeout.Seconds()), driver.Notice, "innodb_lock_wait_timeout", "ends before the store's timeout",
 		fmt.Sprintf("a statement waits %d s for a row, longer than the store's timeout of %v", waits, c.cfg.timeout),
@@ -121,7 +126,8 @@ func (c *checkup) replication(is map[string]string, replicas int64) {
 		doctor.If(is["rpl_semi_sync_master_enabled"] == "ON" || is["rpl_semi_sync_source_enabled"] == "ON", driver.Good,
 			"a commit waits for a replica, as long as one answers in time", "", ""),
 		doctor.If(replicas > 0, driver.Warning, fmt.Sprintf("%d replicas follow, and no commit waits for them", replicas), why, remedy),
-		doctor.If(is["log_bin"] == "ON", driver.Notice, "replicas may follow: the binary log is on, and only a user with PROCESS sees them", why, remedy),
+		doctor.If(is["log_bin"] == "ON", driver.Notice,
+			"replicas may follow: the binary log is on, and only a user with PROCESS sees them", why, remedy),
 		doctor.If(true, driver.Notice, "no replica follows", "while the server is away no lock can be had", ""))
 }
 
@@ -141,7 +147,8 @@ func (c *checkup) table(ctx context.Context, conn *sql.Conn, name string) error 
 	if err != nil {
 		return err
 	}
-	c.judge(strings.HasPrefix(comment, version+":"), driver.Warning, "table", quoted+" is of this version", fmt.Sprintf("the comment of %s is %q", quoted, comment),
+	c.judge(strings.HasPrefix(comment, version+":"), driver.Warning, "table", quoted+" is of this version",
+		fmt.Sprintf("the comment of %s is %q", quoted, comment),
 		"it was made by another version, or by hand", "compare it with the SQL of leasehold:\n"+c.cfg.schemaSQL())
 	c.judge(engine == "InnoDB", driver.Unsafe, "engine", quoted+" is kept by InnoDB", quoted+" is kept by "+engine,
 		"a crash of the server may lose held locks, or the table", "ALTER TABLE "+quoted+" ENGINE = InnoDB")
@@ -152,7 +159,8 @@ func (c *checkup) table(ctx context.Context, conn *sql.Conn, name string) error 
 			lacking = append(lacking, right)
 		}
 	}
-	c.judge(len(lacking) == 0, driver.Unsafe, "rights", "on "+quoted+" are enough", "the user lacks "+strings.Join(lacking, ", ")+" on "+quoted,
+	c.judge(len(lacking) == 0, driver.Unsafe, "rights", "on "+quoted+" are enough",
+		"the user lacks "+strings.Join(lacking, ", ")+" on "+quoted,
 		"no lock can be had", "GRANT SELECT, INSERT, UPDATE, DELETE ON "+quoted)
 	return nil
 }

@@ -119,7 +119,8 @@ func (t *table) unavailable(err error) error {
 		advice = readOnly
 	case errors.Is(err, errNoCommit):
 		permanent, advice = true, "remove autocommit from the DSN of the pool"
-	case errors.Is(err, mysql.ErrNoTLS), errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(x509.UnknownAuthorityError)),
+	case errors.Is(err, mysql.ErrNoTLS), errors.As(err, new(*tls.CertificateVerificationError)),
+		errors.As(err, new(x509.UnknownAuthorityError)),
 		errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrOldProtocol):
 		permanent = true
 	}

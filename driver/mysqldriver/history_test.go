@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/checker"
 	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // records keeps a history in memory. The clock is the monotonic one of this process.
@@ -120,6 +121,7 @@ func outcomeOf(err error) string {
 // TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken plays clients of one lock whose connections
 // are cut, while the server is killed and stopped.
 func TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken(t *testing.T) {
+	live.Test(t)
 	server := mysqltest.Start(t, "--innodb-flush-log-at-trx-commit=1")
 	noError(t, warm(t, openURL(t, server.URL()+"create=true")).Close())
 	proxy := server.Proxy(t)

@@ -59,7 +59,8 @@ func newOptions(opts []Option) (options, error) {
 	const most = 64 - len(messageSuffix)
 	switch n := utf8.RuneCountInString(o.table); {
 	case n == 0 || n > most || !utf8.ValidString(o.table) || strings.ContainsAny(o.table, "\x00\n;") || strings.HasSuffix(o.table, " "):
-		return o, fmt.Errorf("table name %q is not between 1 and %d characters without semicolons, line breaks and a space at its end", o.table, most)
+		return o, fmt.Errorf("table name %q is not between 1 and %d characters, without semicolons and line breaks; no space at its end",
+			o.table, most)
 	case o.timeout < 100*time.Millisecond || o.timeout > time.Minute:
 		return o, fmt.Errorf("timeout %v is not between 100ms and 1m", o.timeout)
 	case o.poll < time.Millisecond || o.poll > 10*time.Second:

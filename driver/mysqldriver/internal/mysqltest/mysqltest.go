@@ -162,7 +162,8 @@ func launch(settings []string) (*Server, error) {
 
 // fill makes the data directory, and the statements that are executed at the start.
 func (s *Server) fill(from string) error {
-	if out, err := exec.Command("cp", "-R", from, filepath.Join(s.dir, "data")).CombinedOutput(); err != nil { //nolint:gosec // our own directories
+	cp := exec.Command("cp", "-R", from, filepath.Join(s.dir, "data")) //nolint:gosec // our own directories
+	if out, err := cp.CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the data directory: %w: %s", err, out)
 	}
 	return os.WriteFile(filepath.Join(s.dir, "init.sql"), []byte("CREATE DATABASE IF NOT EXISTS locks;\n"+
@@ -183,7 +184,8 @@ func prepared() (string, error) {
 	for _, name := range []string{"system_tables", "performance_tables", "system_tables_data"} {
 		found, _ := filepath.Glob("/usr/share/m*/m*_" + name + ".sql")
 		if len(found) == 0 {
-			return "", fmt.Errorf("no file *_%s.sql in /usr/share/mysql: the tests need the Debian package mariadb-server-core", name)
+			return "", fmt.Errorf("no file *_%s.sql in /usr/share/mysql: "+
+				"the tests need the Debian package mariadb-server-core", name)
 		}
 		text, err := os.ReadFile(found[0])
 		if err != nil {
