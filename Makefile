@@ -11,7 +11,7 @@ COUNT     ?= 10
 TESTFLAGS ?=
 
 # Modules of their own, so that what they need never reaches the library's
-# users. go.work ties the command to the library beside it; bench and examples
+# users. go.work ties those in TIED to the library; bench and examples
 # have a workspace each, as the integrations do, so that it does not apply to them. The tools are not
 # tested and not linted. Those apart have targets of their own: packaging needs root, and
 # the comparison with client-go compiles all of it.
@@ -111,7 +111,7 @@ test-long: deps-night ## Run at full length what make test plays a part of, and 
 
 # The packages of which -short leaves something out, but for those that run alone, and the
 # longest first.
-LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver ./driver/natsdriver ./driver/s3driver $(COUNTED)
+LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver ./driver/mysqldriver ./driver/natsdriver ./driver/s3driver $(COUNTED)
 LONGPACKAGES ?= 3
 
 .PHONY: nested

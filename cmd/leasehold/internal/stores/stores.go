@@ -14,6 +14,8 @@ import (
 	"github.com/leasehold-go/leasehold/driver/filedriver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/driver/postgresdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 )
@@ -32,15 +34,15 @@ type kind struct {
 var kinds = slices.Concat(usual, optional)
 
 var usual = []kind{
-	{[]string{"file"}, []string{"file:///var/lib/leasehold"}, file},
+	{[]string{"file"}, []string{"file:///var/lib/leasehold"}, opened(filedriver.Open)},
 	{redisurl.Schemes(), []string{
 		"redis://user:password@host:6379/0", "rediss://host:6379", "unix:///run/redis.sock",
 		"redis+sentinel://s1,s2,s3/?master=mymaster", "redis+cluster://n1,n2,n3",
-	}, redis},
-	{[]string{"postgres", "postgresql"}, []string{"postgres://user:password@host:5432/database"}, postgres},
+	}, opened(rueidisdriver.Open)},
+	{[]string{"postgres", "postgresql"}, []string{"postgres://user:password@host:5432/database"}, opened(postgresdriver.Open)},
 	{[]string{quorumPrefix + "redis", quorumPrefix + "rediss", quorumPrefix + "postgres", quorumPrefix + "postgresql"}, []string{"quorum+redis://n1,n2,n3,n4,n5"}, nil},
 	{[]string{mixed}, []string{"quorum://?node=redis://n1&node=redis://n2&node=postgres://n3/db"}, nil},
-	{[]string{"http", "https"}, []string{"https://:token@host"}, service},
+	{[]string{"http", "https"}, []string{"https://:token@host"}, opened(httpdriver.Open)},
 	{[]string{"memory"}, nil, memory},
 }
 
@@ -139,21 +141,15 @@ func schemeOf(rawURL string) (string, error) {
 	return scheme, nil
 }
 
-func file(rawURL string) (driver.Driver, error) {
-	d, err := filedriver.Open(rawURL)
-	if err != nil {
-		return nil, err // not a nil *Store in an interface
+// opened returns the open of a kind, which returns no nil driver in an interface.
+func opened[D driver.Driver, O any](open func(string, ...O) (D, error)) func(string) (driver.Driver, error) {
+	return func(rawURL string) (driver.Driver, error) {
+		d, err := open(rawURL)
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
 	}
-	return d, nil
-}
-
-// service opens a store that another process serves over HTTP.
-func service(rawURL string) (driver.Driver, error) {
-	d, err := httpdriver.Open(rawURL)
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
 }
 
 func memory(rawURL string) (driver.Driver, error) {
@@ -161,4 +157,34 @@ func memory(rawURL string) (driver.Driver, error) {
 		return nil, fmt.Errorf("store %s: a store in memory has no name and no options: %w", storeurl.Redact(rawURL), driver.ErrInvalid)
 	}
 	return memdriver.New(), nil
+}
+
+// schemas are the schemes of the stores that keep locks in a table.
+var schemas = []string{"postgres", "postgresql", "mysql", "mariadb"}
+
+// Schema returns the statements that create the table of a store on PostgreSQL or MySQL; for a
+// quorum of such stores, the statements for each node. It makes no connection. The error matches
+// [driver.ErrInvalid] if the URL is wrong, or if its store needs no schema.
+func Schema(rawURL string) (string, error) {
+	scheme, err := schemeOf(rawURL)
+	switch {
+	case err != nil:
+		return "", err
+	case strings.HasPrefix(scheme, quorumPrefix+"postgres"):
+		urls, _, _, err := quorumNodes(rawURL)
+		if err != nil {
+			return "", fmt.Errorf("store %s: %w: %w", storeurl.Redact(rawURL), err, driver.ErrInvalid)
+		}
+		return Schema(urls[0])
+	case scheme == mixed:
+		return "", fmt.Errorf("store %s: give the URL of one node on PostgreSQL; other nodes need no schema: %w", storeurl.Redact(rawURL), driver.ErrInvalid)
+	case !slices.Contains(schemas, scheme):
+		return "", fmt.Errorf("store %s needs no schema: only PostgreSQL and MySQL do: %w", storeurl.Redact(rawURL), driver.ErrInvalid)
+	}
+	d, err := Open(rawURL)
+	if err != nil {
+		return "", err
+	}
+	defer d.Close()
+	return d.(interface{ SQL() string }).SQL(), nil
 }

@@ -89,6 +89,22 @@ func TestOpen_Postgres(t *testing.T) {
 	}
 }
 
+func TestOpen_StoresWithLargeClients(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "id")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
+	opens(t,
+		"mysql://u:p@h/app?create=true", "mariadb://u@h:3307/app?poll=50ms", "nats://u:p@a,b:4223/locks?create=true&replicas=3", "tls://a,b",
+		"s3://locks/team?region=eu-central-1", "s3://locks?endpoint=http://127.0.0.1:9000",
+	)
+	refuses(t, map[string]string{
+		"mysql://u:secret@h":               "database",
+		"nats://secret@h/x?create=perhaps": "create",
+		"nats://u:secret@h:x/y":            "percent-encode",
+		"s3://":                            "bucket",
+		"s3://locks?colour=1":              "unknown parameter",
+	})
+}
+
 func TestOpen_AService(t *testing.T) {
 	dir := t.TempDir()
 	token := filepath.Join(dir, "token")
