@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
 // TestPostgres_UnderFaults plays a transaction with faults at each of its steps. An unknown
@@ -38,7 +39,7 @@ func TestPostgres_UnderFaults(t *testing.T) {
 	u.Host = through.Host
 	db := openPostgres(t, u.String()+"&default_query_exec_mode=exec")
 	const before, raised, committed = "UPDATE", "work", "commit"
-	cut := func(at func(string) *postgrestest.Cut, text string) func(context.CancelFunc) {
+	cut := func(at func(string) *tcpproxy.Cut, text string) func(context.CancelFunc) {
 		return func(context.CancelFunc) { at(text) }
 	}
 	for _, c := range []struct {

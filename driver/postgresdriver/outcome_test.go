@@ -10,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
 // Texts by which a proxy recognizes a statement that changes a record in one step, and a
@@ -26,7 +27,7 @@ func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
 	d := openURL(t, proxy.URL()+asText) // reads the server's clock first
 	for _, row := range []struct {
 		key       string
-		cut       func(text string) *postgrestest.Cut
+		cut       func(text string) *tcpproxy.Cut
 		statement string
 		definite  bool // certainly nothing has happened
 		there     bool // the lease is in the table

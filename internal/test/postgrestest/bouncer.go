@@ -3,7 +3,6 @@ package postgrestest
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
 // Bouncer starts a PgBouncer in transaction mode before the server, and returns the
@@ -58,7 +58,24 @@ func (s *Server) Bouncer(tb testing.TB, settings ...string) string {
 			tb.Fatalf("postgrestest: pgbouncer does not listen: %v", err)
 		}
 	}
-	u, err := url.Parse(s.URL())
-	noError(tb, err)
-	return strings.Replace(s.URL(), u.Host, addr, 1)
+	return strings.Replace(s.URL(), s.addr(), addr, 1)
 }
+
+// Proxy is a proxy to a server. It finds the text of a request only if the client sends it as
+// text, with default_query_exec_mode=exec.
+type Proxy struct {
+	*tcpproxy.Proxy
+	server *Server
+}
+
+// Proxy starts a proxy to the server. It ends with the test.
+func (s *Server) Proxy(tb testing.TB) *Proxy {
+	tb.Helper()
+	return &Proxy{tcpproxy.Start(tb, s.addr()), s}
+}
+
+// URL returns the address of the database that every server has, through the proxy.
+func (p *Proxy) URL() string { return strings.Replace(p.server.URL(), p.server.addr(), p.Addr(), 1) }
+
+// addr returns host and port of the server.
+func (s *Server) addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }

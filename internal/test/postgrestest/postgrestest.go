@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -167,7 +166,7 @@ func (s *Server) create(tb testing.TB) string {
 }
 
 func (s *Server) url(database string) string {
-	u := url.URL{Scheme: "postgres", User: url.User(superuser), Host: net.JoinHostPort(s.host, strconv.Itoa(s.port)),
+	u := url.URL{Scheme: "postgres", User: url.User(superuser), Host: s.addr(),
 		Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }

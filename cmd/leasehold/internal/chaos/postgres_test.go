@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/internal/test/history"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
 // TestChaos_OnPostgres uses a server that keeps all acknowledged changes. Sessions are killed,
@@ -82,7 +83,7 @@ func TestChaos_OnPostgresThatForgets(t *testing.T) {
 
 func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestest.Proxy) []chaos.Havoc {
 	const others = ` FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`
-	around := func(name string, cut func(text string) *postgrestest.Cut) chaos.Havoc {
+	around := func(name string, cut func(text string) *tcpproxy.Cut) chaos.Havoc {
 		return chaos.Havoc{Name: name, Do: func(*rand.Rand) error {
 			select {
 			case <-cut("WITH done AS").Fired():

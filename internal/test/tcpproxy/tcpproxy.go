@@ -1,11 +1,10 @@
-package postgrestest
+// Package tcpproxy forwards connections between a client and a server, and disturbs them.
+package tcpproxy
 
 import (
 	"bytes"
 	"net"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,12 +12,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// Proxy forwards between a client and a server, and cuts connections. It can read the text of
-// a request only if the client sends it as text, with default_query_exec_mode=exec.
+// Proxy forwards between clients and a server, and cuts connections. It finds a text only within
+// one read of up to 64 KB.
 type Proxy struct {
 	listener net.Listener
 	upstream string
-	server   *Server
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
@@ -31,24 +29,35 @@ type Proxy struct {
 	ended    chan struct{}
 }
 
-// Cut is a planned cut.
+// Cut is a plan for the next request with a text.
 type Cut struct {
-	text  []byte
-	after bool
-	fired chan struct{}
+	text, answer []byte
+	kind         kind
+	fired, let   chan struct{}
 }
 
-// Fired returns a channel that is closed when the connection is cut.
+type kind int
+
+const (
+	before kind = iota
+	after
+	hold
+)
+
+// Fired returns a channel that is closed when the connection is cut, or the request held.
 func (c *Cut) Fired() <-chan struct{} { return c.fired }
 
-// Proxy starts a proxy to the server. It ends with the test.
-func (s *Server) Proxy(tb testing.TB) *Proxy {
+// Let forwards the request that is held.
+func (c *Cut) Let() { close(c.let) }
+
+// Start starts a proxy to a server, such as "127.0.0.1:5432". It ends with the test.
+func Start(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
 	l, err := redistest.Listen()
-	noError(tb, err)
-	u, err := url.Parse(s.URL())
-	noError(tb, err)
-	p := &Proxy{listener: l, upstream: u.Host, server: s, stranded: make(chan struct{}), ended: make(chan struct{})}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &Proxy{listener: l, upstream: upstream, stranded: make(chan struct{}), ended: make(chan struct{})}
 	p.running.Go(p.serve)
 	tb.Cleanup(func() {
 		_ = l.Close()
@@ -60,20 +69,24 @@ func (s *Server) Proxy(tb testing.TB) *Proxy {
 	return p
 }
 
-// URL returns the address of the database that every server has, through the proxy.
-func (p *Proxy) URL() string {
-	return strings.Replace(p.server.URL(), p.upstream, p.listener.Addr().String(), 1)
-}
+// Addr returns the address of the proxy.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // CutBefore cuts the next connection that sends a request with this text, before the
 // server receives it.
-func (p *Proxy) CutBefore(text string) *Cut { return p.cut(text, false) }
+func (p *Proxy) CutBefore(text string) *Cut { return p.plan(before, text, "") }
 
 // CutAfter cuts it when the server has answered, before the client receives the answer.
-func (p *Proxy) CutAfter(text string) *Cut { return p.cut(text, true) }
+func (p *Proxy) CutAfter(text string) *Cut { return p.plan(after, text, "") }
 
-func (p *Proxy) cut(text string, after bool) *Cut {
-	c := &Cut{text: []byte(text), after: after, fired: make(chan struct{})}
+// CutAnswer cuts it when the server has sent an answer with the other text.
+func (p *Proxy) CutAnswer(text, answer string) *Cut { return p.plan(after, text, answer) }
+
+// Hold holds the next request with this text, and what follows it on its connection, until [Cut.Let].
+func (p *Proxy) Hold(text string) *Cut { return p.plan(hold, text, "") }
+
+func (p *Proxy) plan(k kind, text, answer string) *Cut {
+	c := &Cut{text: []byte(text), answer: []byte(answer), kind: k, fired: make(chan struct{}), let: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cuts = append(p.cuts, c)
@@ -195,29 +208,44 @@ func (l *link) pump(to, from net.Conn, pass func(data []byte) bool) {
 }
 
 func (l *link) request(data []byte) bool {
-	p := l.proxy
+	c := l.proxy.planned(data)
+	switch {
+	case c == nil:
+		return true
+	case c.kind == after:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.next = c
+		return true
+	}
+	close(c.fired)
+	if c.kind == hold {
+		select {
+		case <-c.let:
+			return true
+		case <-l.proxy.ended:
+		}
+	}
+	return false
+}
+
+// planned returns and removes the plan for a request.
+func (p *Proxy) planned(data []byte) *Cut {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := slices.IndexFunc(p.cuts, func(c *Cut) bool { return bytes.Contains(data, c.text) })
 	if i < 0 {
-		return true
+		return nil
 	}
 	c := p.cuts[i]
 	p.cuts = slices.Delete(p.cuts, i, i+1)
-	if !c.after {
-		close(c.fired)
-		return false
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.next = c
-	return true
+	return c
 }
 
-func (l *link) answer([]byte) bool {
+func (l *link) answer(data []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.next == nil {
+	if l.next == nil || !bytes.Contains(data, l.next.answer) {
 		return true
 	}
 	close(l.next.fired)
