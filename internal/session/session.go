@@ -42,6 +42,7 @@ type Session struct {
 	idle     *sync.Cond // signalled when busy falls to 0
 	busy     int        // calls and background work under way
 	closed   bool
+	undoFor  time.Duration // the longest release timeout of an undo; see undo
 	alert    alert
 	waiters  map[string]*Waiter // by lease id; waiters with the same id form a list
 	holds    map[string]*Hold   // by lease id; see nameOf
@@ -105,7 +106,7 @@ func (s *Session) Close() error {
 	return oneline.Join(err, s.drv.Close())
 }
 
-// closeWithin bounds how long End waits beyond the release timeouts of the leases: a
+// closeWithin bounds how long End waits beyond the release timeouts of leases and undos: a
 // driver, logger or observer may never return.
 const closeWithin = 10 * time.Second
 
@@ -125,9 +126,9 @@ func (s *Session) End() (bool, error) {
 	s.alert.stop()
 	defer s.resign()
 	holds := slices.Collect(maps.Values(s.holds))
+	limit := s.undoFor
 	s.mu.Unlock()
 
-	var limit time.Duration
 	for _, h := range holds {
 		limit = max(limit, h.terms().ReleaseTimeout)
 	}

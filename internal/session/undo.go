@@ -61,6 +61,9 @@ func (s *Session) GiveBack(ctx context.Context, t *Terms, a *Abandoned) {
 	if !s.enterUnlessEnded() {
 		return
 	}
+	s.mu.Lock()
+	s.undoFor = max(s.undoFor, t.ReleaseTimeout)
+	s.mu.Unlock()
 	until := s.Now().Add(a.Life)
 	go func() {
 		defer s.Leave()
