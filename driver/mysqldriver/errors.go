@@ -2,7 +2,6 @@ package mysqldriver
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
@@ -67,10 +66,18 @@ var lasting = map[uint16]string{
 	1064:    "the server does not know this SQL: it is not MySQL 8 or later, or MariaDB 10.6 or later",
 	1193:    "the server does not know this setting: it is not MySQL 8 or later, or MariaDB 10.6 or later",
 	1251:    "the user's account has a way to authenticate that the client does not support",
+	1129:    "the server has blocked this host after failed connections: execute FLUSH HOSTS there",
+	1665:    "binlog_format=STATEMENT goes only with REPEATABLE READ: set binlog_format=ROW",
+	1820:    expired,
+	1862:    expired,
+	3118:    locked,
+	4151:    locked,
 	3159:    "the server requires TLS: add tls=true to the URL",
 }
 
 const (
+	expired  = "the password has expired: set a new one"
+	locked   = "the user's account is locked: ALTER USER … ACCOUNT UNLOCK"
 	readOnly = "this is a read-only replica: connect to the primary"
 	grant    = "the user lacks a right: GRANT SELECT, INSERT, UPDATE, DELETE ON TABLE and on MESSAGES, or CREATE to create them"
 )
@@ -120,7 +127,6 @@ func (t *table) unavailable(err error) error {
 	case errors.Is(err, errNoCommit):
 		permanent, advice = true, "remove autocommit from the DSN of the pool"
 	case errors.Is(err, mysql.ErrNoTLS), errors.As(err, new(*tls.CertificateVerificationError)),
-		errors.As(err, new(x509.UnknownAuthorityError)),
 		errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrOldProtocol):
 		permanent = true
 	}

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -33,7 +32,8 @@ const (
 	defaultPoll    = 25 * time.Millisecond
 )
 
-// WithTable sets the name of the table, "leasehold" by default, of at most 56 characters. Locks of
+// WithTable sets the name of the table, "leasehold" by default, of at most 56 characters of
+// ASCII. Locks of
 // different tables are independent. The messages are in a second table, TABLE_message.
 func WithTable(name string) Option { return func(o *options) { o.table = name } }
 
@@ -57,10 +57,11 @@ func newOptions(opts []Option) (options, error) {
 		opt(&o)
 	}
 	const most = 64 - len(messageSuffix)
-	switch n := utf8.RuneCountInString(o.table); {
-	case n == 0 || n > most || !utf8.ValidString(o.table) || strings.ContainsAny(o.table, "\x00\n;") || strings.HasSuffix(o.table, " "):
-		return o, fmt.Errorf("table name %q is not between 1 and %d characters, without semicolons and line breaks; no space at its end",
-			o.table, most)
+	// The server reads a character outside ASCII by the character set of the connection.
+	odd := func(r rune) bool { return r < ' ' || r > '~' || r == ';' }
+	switch n := len(o.table); {
+	case n == 0 || n > most || strings.ContainsFunc(o.table, odd) || strings.HasSuffix(o.table, " "):
+		return o, fmt.Errorf("table name %q is not between 1 and %d characters of ASCII, without semicolons; no space at its end", o.table, most)
 	case o.timeout < 100*time.Millisecond || o.timeout > time.Minute:
 		return o, fmt.Errorf("timeout %v is not between 100ms and 1m", o.timeout)
 	case o.poll < time.Millisecond || o.poll > 10*time.Second:
@@ -108,7 +109,7 @@ func (o options) schemaSQL() string {
 CREATE TABLE IF NOT EXISTS ` + o.messages() + ` (
 	id      BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
 	address VARBINARY(64) NOT NULL,
-	body    BLOB NOT NULL,
+	message BLOB NOT NULL,
 	sent    BIGINT NOT NULL,
 	KEY (address),
 	KEY (sent)

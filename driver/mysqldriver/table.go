@@ -80,6 +80,9 @@ func (t *table) Load(ctx context.Context, key string) (record []byte, version st
 	return record, version, time.UnixMicro(us), nil
 }
 
+// longest is how many bytes a MEDIUMBLOB has. Without strict mode the server cuts off the rest.
+const longest = 1<<24 - 1
+
 // Swap implements [roomdriver.Swapper]. A statement that reaches the server too late has no effect:
 // its caller has gone, and a row may have come and gone since it was read.
 func (t *table) Swap(ctx context.Context, key, version string, next []byte) (ok bool, err error) {
@@ -88,6 +91,9 @@ func (t *table) Swap(ctx context.Context, key, version string, next []byte) (ok 
 	inTime := fmt.Sprintf(`%s <= %d`, clock, now+t.cfg.timeout.Microseconds())
 	this := fmt.Sprintf(` WHERE name = %s AND written = %d AND %s`, hex(key), written, inTime)
 	var ends int64
+	if len(next) > longest {
+		return false, fmt.Errorf("%w: the record of this lock has %d bytes, more than %d", driver.ErrUnavailable, len(next), longest)
+	}
 	if next != nil {
 		end, _, err := roomdriver.End(next)
 		if err != nil {
@@ -203,7 +209,7 @@ func (t *table) Notify(ctx context.Context, messages []roomdriver.Message) error
 		values[i] = fmt.Sprintf(`(%s, %s, %s)`, hex(m.Address), hex(m.Body), clock)
 	}
 	return t.with(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, `INSERT INTO `+t.cfg.messages()+` (address, body, sent) VALUES `+strings.Join(values, ", "))
+		_, err := conn.ExecContext(ctx, `INSERT INTO `+t.cfg.messages()+` (address, message, sent) VALUES `+strings.Join(values, ", "))
 		return err
 	})
 }
@@ -224,7 +230,7 @@ func (t *table) Listen(receive func(body string)) (driver.Subscription, error) {
 					return err
 				}
 			}
-			rows, err := conn.QueryContext(ctx, fmt.Sprintf(`SELECT id, address = %s, body FROM %s WHERE address IN (%s, %s) ORDER BY id`,
+			rows, err := conn.QueryContext(ctx, fmt.Sprintf(`SELECT id, address = %s, message FROM %s WHERE address IN (%s, %s) ORDER BY id`,
 				hex(address), t.cfg.messages(), hex(address), hex(roomdriver.Everybody)))
 			if err != nil {
 				return err
