@@ -47,13 +47,13 @@ func (c *checkup) judge(ok bool, severity driver.Severity, check, good, what, wh
 // facts are read by names, because servers do not have all of them.
 const facts = `SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'hostname', 'port', 'server_uuid', 'server_uid', 'read_only',
 	'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled',
-	'wsrep_on', 'max_connections', 'innodb_doublewrite')`
+	'wsrep_on', 'max_connections')`
 
 func (c *checkup) server(ctx context.Context, conn *sql.Conn) error {
 	var now, commits, waits, replicas, sessions int64
 	var name string
 	before := time.Now()
-	err := conn.QueryRowContext(ctx, `SELECT `+clock+`, @@autocommit, @@innodb_lock_wait_timeout,
+	err := conn.QueryRowContext(ctx, `SELECT `+clock+`, @@autocommit, GREATEST(@@innodb_lock_wait_timeout, @@lock_wait_timeout),
 		(SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%')`).Scan(&now, &commits, &waits, &replicas)
 	took := time.Since(before)
 	if err != nil {
@@ -102,9 +102,10 @@ func (c *checkup) server(ctx context.Context, conn *sql.Conn) error {
 	c.judge(sessions*5 < most*4, driver.Warning, "max_connections", used, used,
 		fmt.Sprintf("a process takes up to %d when it is busy, and locks fail without one", connections),
 		"raise max_connections")
-	c.judge(float64(waits) <= max(1, c.cfg.timeout.Seconds()), driver.Notice, "innodb_lock_wait_timeout", "ends before the store's timeout",
-		fmt.Sprintf("a statement waits %d s for a row, longer than the store's timeout of %v", waits, c.cfg.timeout),
-		"a change that meets a locked row has an unknown outcome", "add innodb_lock_wait_timeout=1 to the DSN of the pool")
+	c.judge(float64(waits) <= max(1, c.cfg.timeout.Seconds()), driver.Notice, "lock_wait_timeout", "ends before the store's timeout",
+		fmt.Sprintf("a statement waits %d s for a locked row or table, longer than the store's timeout of %v", waits, c.cfg.timeout),
+		"it stays in the server, so a backup that locks tables can use all connections up",
+		"add innodb_lock_wait_timeout=1&lock_wait_timeout=1 to the DSN of the pool")
 	return rows.Err()
 }
 

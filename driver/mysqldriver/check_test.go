@@ -57,7 +57,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		{"sync_binlog", server.URL(), driver.Warning, "set sync_binlog=1"},
 		{"replication", server.URL(), driver.Notice, "binary log"},
 		{"clock", server.URL(), driver.Good, "differs from ours"},
-		{"innodb_lock_wait_timeout", server.URL(), driver.Good, "before"},
+		{"lock_wait_timeout", server.URL(), driver.Good, "before"},
 	} {
 		d := openURL(t, row.url)
 		f := findings(t, d)[row.check]
@@ -68,7 +68,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 	}
 	mine, err := New(server.DB(t, "autocommit=false"))
 	noError(t, err)
-	for check, severity := range map[string]driver.Severity{"autocommit": driver.Unsafe, "innodb_lock_wait_timeout": driver.Notice} {
+	for check, severity := range map[string]driver.Severity{"autocommit": driver.Unsafe, "lock_wait_timeout": driver.Notice} {
 		if f := findings(t, mine)[check]; f.Severity != severity {
 			t.Errorf("%+v", f)
 		}

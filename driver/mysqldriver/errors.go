@@ -35,7 +35,7 @@ var refusals = map[uint16]string{
 	1040:       "the server takes no more connections: raise max_connections",
 	1203:       "the user has too many connections: raise max_user_connections",
 	1226:       "the user is at a limit of its account: see GRANT … WITH MAX_USER_CONNECTIONS",
-	1205:       "another transaction has kept the row of this lock for too long",
+	1205:       "another transaction, or a lock on the table, has kept the row of this lock for too long",
 	1114:       "the table, or the server's disk, is full",
 	1021:       "the server's disk is full",
 	1153:       "the record of this lock is too long: raise max_allowed_packet",
@@ -130,9 +130,8 @@ func (t *table) unavailable(err error) error {
 		errors.Is(err, mysql.ErrUnknownPlugin), errors.Is(err, mysql.ErrOldProtocol):
 		permanent = true
 	}
-	if advice == readOnly && t.owned { // the next call looks the name up again
-		t.db.SetMaxIdleConns(-1)
-		t.db.SetMaxIdleConns(connections)
+	if advice == readOnly { // the next call looks the name up again
+		t.dropIdle()
 	}
 	if advice != "" {
 		err = fmt.Errorf("%w (%s)", err, strings.NewReplacer("TABLE", t.cfg.name(), "MESSAGES", t.cfg.messages()).Replace(advice))

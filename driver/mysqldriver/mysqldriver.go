@@ -31,9 +31,14 @@
 // # Connections
 //
 // [Open] makes a pool of at most 16 connections, which are closed after a minute without use, and
-// sets autocommit and innodb_lock_wait_timeout in its sessions. [New] uses the pool of the
-// application and changes no session: if all its connections are in use, renewals wait too. The end
-// of a caller's context does not cut off a statement, since that would cost the connection.
+// sets autocommit and the time limits of locks in its sessions. After a timeout it uses new
+// connections. The end of a caller's context does not cut off a change, since that would
+// cost the connection.
+//
+// [New] uses the pool of the application and changes no session: if all its connections are in use,
+// renewals wait too. No session may turn autocommit off. With timeout=2s&readTimeout=5s in the DSN a server that is silent costs the pool no connection for longer,
+// and with innodb_lock_wait_timeout=1&lock_wait_timeout=1 no statement is left in the server while a
+// backup locks the tables.
 //
 // # Requirements on the server
 //
@@ -53,7 +58,9 @@
 package mysqldriver
 
 import (
+	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"fmt"
 	"time"
 
@@ -110,18 +117,33 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("mysqldriver: %w: %w", err, driver.ErrInvalid)
 	}
 	cfg.Logger = new(mysql.NopLogger)
-	// A statement that waits for a row ends before its caller's time does, and then the connection
-	// stays.
-	cfg.Params = map[string]string{"autocommit": "1", "innodb_lock_wait_timeout": fmt.Sprint(max(1, int(o.timeout.Seconds()/2)))}
-	connector, err := mysql.NewConnector(cfg)
+	// A statement that waits for a row, or for the table while a backup locks it, ends before its
+	// caller's time does. Then the connection stays, and no statement is left in the server.
+	wait := fmt.Sprint(max(1, int(o.timeout.Seconds()/2)))
+	cfg.Params = map[string]string{"autocommit": "1", "innodb_lock_wait_timeout": wait, "lock_wait_timeout": wait}
+	base, err := mysql.NewConnector(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("mysqldriver: %w", storeurl.Invalid(url, err))
 	}
-	db := sql.OpenDB(connector)
+	db := sql.OpenDB(connector{base, o.timeout})
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
 	db.SetConnMaxIdleTime(time.Minute)
 	return open(db, true, all)
+}
+
+// connector makes the connections of [Open].
+type connector struct {
+	sqldriver.Connector
+	timeout time.Duration
+}
+
+// Connect implements [sqldriver.Connector]. The pool sets no time limit if it connects for a call that
+// waits.
+func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.Connector.Connect(ctx)
 }
 
 func open(db *sql.DB, owned bool, opts []Option) (*Driver, error) {

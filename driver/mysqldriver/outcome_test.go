@@ -2,6 +2,7 @@ package mysqldriver
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -101,6 +102,113 @@ func TestAcquire_ALockedRowIsDefiniteAndCostsNoConnection(t *testing.T) {
 	acquire(t, d, mutex("another", "b"), driver.Granted)
 	noError(t, tx.Rollback())
 	acquire(t, d, mutex("k", "b"), driver.Granted)
+}
+
+// A backup may lock all tables for minutes. The server notices only afterwards that the client of a
+// waiting statement has gone, so the statements would pile up to max_connections.
+func TestAcquire_ALockedTableLeavesNoStatementsInTheServer(t *testing.T) {
+	server := mysqltest.Start(t)
+	d := warm(t, openURL(t, server.URL()+"create=true&timeout=3s"))
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	conn, err := server.DB(t).Conn(t.Context())
+	noError(t, err)
+	defer conn.Close()
+	_, err = conn.ExecContext(t.Context(), "FLUSH TABLES WITH READ LOCK")
+	noError(t, err)
+	if _, err := d.Acquire(t.Context(), mutex("new", "b")); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	var n int
+	noError(t, conn.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'INSERT%'").Scan(&n))
+	if n > 0 {
+		t.Errorf("%d statements wait", n)
+	}
+	_, err = conn.ExecContext(t.Context(), "UNLOCK TABLES")
+	noError(t, err)
+	release(t, d, "k", "a")
+}
+
+// The pool makes connections for calls that wait without the time limits of these calls.
+func TestOpen_AConnectionThatIsNeverAnsweredCostsTheTimeout(t *testing.T) {
+	d, proxy := newStoreBehind(t)
+	_ = d.Close()
+	d = openURL(t, proxy.URL()+"timeout=300ms")
+	proxy.Freeze(true)
+	done := make(chan bool)
+	for i := range 3 * connections {
+		go func() {
+			_, err := d.Acquire(t.Context(), mutex(fmt.Sprint(i), "a"))
+			done <- err == nil
+		}()
+	}
+	for range 3 * connections {
+		<-done
+	}
+	proxy.Freeze(false)
+	start := time.Now()
+	eventually(t, func() bool {
+		_, err := d.Acquire(t.Context(), mutex("k", "a"))
+		return err == nil
+	})
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+// A firewall that forgets connections drops their packets.
+func TestRenew_DeadIdleConnectionsCostOneTimeout(t *testing.T) {
+	d, proxy := newStoreBehind(t)
+	_ = d.Close()
+	d = warm(t, openURL(t, proxy.URL()+"timeout=1s"))
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	var idle []*sql.Conn
+	for range connections {
+		conn, err := d.table.db.Conn(t.Context())
+		noError(t, err)
+		idle = append(idle, conn)
+	}
+	for _, conn := range idle {
+		noError(t, conn.Close())
+	}
+	proxy.Freeze(true)
+	proxy.Freeze(false)
+	if _, err := renew(t.Context(), d, "k"); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+	if state, err := renew(t.Context(), d, "k"); err != nil || state != driver.Granted {
+		t.Errorf("%v, %v", state, err)
+	}
+}
+
+// Neither a caller nor Close waits for a silent server.
+func TestClose_DoesNotWaitForASilentServer(t *testing.T) {
+	d, proxy := newStoreBehind(t)
+	_ = d.Close()
+	d = warm(t, openURL(t, proxy.URL()+"timeout=1m&poll=1ms"))
+	_, err := d.Watch(func(driver.Hint) {})
+	noError(t, err)
+	proxy.Freeze(true)
+	defer proxy.Freeze(false)
+	time.Sleep(20 * time.Millisecond) // a look for messages is under way
+	for what, call := range map[string]func(ctx context.Context) error{
+		"list":  func(ctx context.Context) error { _, _, err := d.List(ctx, "", ""); return err },
+		"check": func(ctx context.Context) error { _, err := d.Check(ctx); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		start := time.Now()
+		if err := call(ctx); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%s: %v", what, err)
+		}
+		cancel()
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%s took %v", what, took)
+		}
+	}
+	start := time.Now()
+	_ = d.Close()
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
 }
 
 // A statement may reach the server after its caller has gone.

@@ -3,6 +3,7 @@ package mysqldriver
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -57,7 +58,7 @@ func (t *table) Load(ctx context.Context, key string) (record []byte, version st
 	var us, commits int64
 	var readOnly string
 	var written sql.NullInt64
-	err = t.with(ctx, func(ctx context.Context, conn *sql.Conn) error {
+	err = t.with(context.WithoutCancel(ctx), func(ctx context.Context, conn *sql.Conn) error {
 		return conn.QueryRowContext(ctx, `SELECT `+clock+`, @@autocommit, @@global.read_only, t.written, t.record
 			FROM (SELECT 1) AS one LEFT JOIN `+t.cfg.name()+` AS t ON t.name = `+hex(key)).
 			Scan(&us, &commits, &readOnly, &written, &record)
@@ -111,7 +112,7 @@ func (t *table) Swap(ctx context.Context, key, version string, next []byte) (ok 
 		statement = fmt.Sprintf(`INSERT INTO %s (name, record, ends, written) SELECT %s, %s, %d, %d FROM DUAL WHERE %s`,
 			name, hex(key), hex(next), ends, now, inTime)
 	}
-	err = t.with(ctx, func(ctx context.Context, conn *sql.Conn) error {
+	err = t.with(context.WithoutCancel(ctx), func(ctx context.Context, conn *sql.Conn) error {
 		done, err := conn.ExecContext(ctx, statement)
 		if err == nil {
 			n, e := done.RowsAffected()
@@ -125,13 +126,18 @@ func (t *table) Swap(ctx context.Context, key, version string, next []byte) (ok 
 	return ok, t.outcome(err)
 }
 
-// with runs f with a connection. The end of the caller's context does not cut off a statement
-// that was sent, since that would cost the connection; the driver does not wait for it. If there
-// is no table, and it may be created, f runs again after that. Without a table f has no effect.
+// with runs f with a connection. The end of ctx cuts off a statement, which costs the connection:
+// Load and Swap pass a context without the caller's end, and the driver does not wait for them. If
+// there is no table, and it may be created, f runs again after that. Without a table f has no effect.
 func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *sql.Conn) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.timeout)
+	ctx, cancel := context.WithTimeout(ctx, t.cfg.timeout)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
+	defer func() {
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			t.dropIdle() // they may be as dead
+		}
+	}()
 	conn, err := t.db.Conn(ctx)
 	if err != nil {
 		return notSent{err}
@@ -147,6 +153,14 @@ func (t *table) with(ctx context.Context, f func(ctx context.Context, conn *sql.
 		}
 	}
 	return f(ctx, conn)
+}
+
+// dropIdle makes the next calls use new connections.
+func (t *table) dropIdle() {
+	if t.owned {
+		t.db.SetMaxIdleConns(-1)
+		t.db.SetMaxIdleConns(connections)
+	}
 }
 
 // Read implements [roomdriver.Reader].

@@ -15,9 +15,11 @@ type Proxy struct {
 	server   *Server
 	running  sync.WaitGroup
 
-	mu    sync.Mutex
-	conns []net.Conn // both sides
-	cuts  []*Cut
+	mu     sync.Mutex
+	conns  []net.Conn // both sides
+	cuts   []*Cut
+	frozen bool
+	silent map[net.Conn]bool // the sides of frozen connections
 }
 
 // Cut is a planned cut.
@@ -35,7 +37,7 @@ func (s *Server) Proxy(tb testing.TB) *Proxy {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	noError(tb, err)
-	p := &Proxy{listener: l, server: s}
+	p := &Proxy{listener: l, server: s, silent: make(map[net.Conn]bool)}
 	p.running.Go(p.serve)
 	tb.Cleanup(func() {
 		_ = l.Close()
@@ -75,6 +77,24 @@ func (p *Proxy) CutAll() {
 	p.conns = nil
 }
 
+// Freeze makes all connections silent for ever, as if their packets were dropped. If on is set,
+// those of new ones are dropped too.
+func (p *Proxy) Freeze(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.frozen = on
+	for _, c := range p.conns {
+		p.silent[c] = true
+	}
+}
+
+// mute reports whether the data of a connection is dropped.
+func (p *Proxy) mute(from net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.silent[from]
+}
+
 func (p *Proxy) serve() {
 	for {
 		client, err := p.listener.Accept()
@@ -94,12 +114,13 @@ func (p *Proxy) connect(client net.Conn) {
 	defer server.Close()
 	p.mu.Lock()
 	p.conns = append(p.conns, client, server)
+	p.silent[client], p.silent[server] = p.frozen, p.frozen
 	p.mu.Unlock()
 	var mu sync.Mutex
 	var next *Cut // for the next answer
 	p.running.Go(func() {
 		defer client.Close()
-		pump(client, server, func([]byte) bool {
+		p.pump(client, server, func([]byte) bool {
 			mu.Lock()
 			defer mu.Unlock()
 			if next == nil {
@@ -109,7 +130,7 @@ func (p *Proxy) connect(client net.Conn) {
 			return false
 		})
 	})
-	pump(server, client, func(data []byte) bool {
+	p.pump(server, client, func(data []byte) bool {
 		c := p.planned(data)
 		if c == nil {
 			return true
@@ -137,10 +158,13 @@ func (p *Proxy) planned(data []byte) *Cut {
 }
 
 // pump forwards until a connection ends, or pass returns false.
-func pump(to, from net.Conn, pass func(data []byte) bool) {
+func (p *Proxy) pump(to, from net.Conn, pass func(data []byte) bool) {
 	for buf := make([]byte, 1<<16); ; {
 		n, err := from.Read(buf)
-		if err != nil || !pass(buf[:n]) {
+		switch {
+		case err == nil && p.mute(from):
+			continue
+		case err != nil || !pass(buf[:n]):
 			return
 		}
 		if _, err := to.Write(buf[:n]); err != nil {
