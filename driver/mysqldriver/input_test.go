@@ -109,6 +109,30 @@ func TestNew_APoolWithoutAutocommitIsRefused(t *testing.T) {
 	}
 }
 
+// The application may have changed one session of its pool.
+func TestSwap_ASessionWithoutAutocommitWritesNothing(t *testing.T) {
+	server := mysqltest.Shared(t)
+	server.Exec(t, SQL())
+	db := server.DB(t)
+	d, err := New(db)
+	noError(t, err)
+	defer d.Close()
+	session, err := db.Conn(t.Context())
+	noError(t, err)
+	_, err = session.ExecContext(t.Context(), "SET autocommit = 0")
+	noError(t, err)
+	_, version, _, err := d.table.Load(t.Context(), "k") // by another session
+	noError(t, err)
+	other, err := db.Conn(t.Context())
+	noError(t, err)
+	defer other.Close()
+	noError(t, session.Close())
+	ok, err := d.table.Swap(t.Context(), "k", version, append([]byte{1, 0x7f}, make([]byte, 7)...))
+	if ok || err != nil {
+		t.Errorf("%t, %v", ok, err)
+	}
+}
+
 // A server that becomes a replica is left: its name may lead to another one now.
 func TestAcquire_AServerThatBecomesReadOnlyIsLeft(t *testing.T) {
 	server := mysqltest.Start(t)

@@ -32,13 +32,14 @@
 //
 // [Open] makes a pool of at most 16 connections, which are closed after a minute without use, and
 // sets autocommit and the time limits of locks in its sessions. After a timeout it uses new
-// connections. The end of a caller's context does not cut off a change, since that would
-// cost the connection.
+// connections. The end of a caller's context does not cut off a change, since that would cost the
+// connection.
 //
 // [New] uses the pool of the application and changes no session: if all its connections are in use,
-// renewals wait too. No session may turn autocommit off. With timeout=2s&readTimeout=5s in the DSN a server that is silent costs the pool no connection for longer,
-// and with innodb_lock_wait_timeout=1&lock_wait_timeout=1 no statement is left in the server while a
-// backup locks the tables.
+// renewals wait too. No session may turn autocommit off, or be given back in the middle of a
+// transaction. With timeout=2s&readTimeout=5s in the DSN, a silent server costs the pool no connection
+// for longer. With innodb_lock_wait_timeout=1&lock_wait_timeout=1, no statement stays in the server
+// while a backup locks the tables.
 //
 // # Requirements on the server
 //

@@ -90,6 +90,9 @@ func (t *table) Swap(ctx context.Context, key, version string, next []byte) (ok 
 	var now, written int64
 	n, _ := fmt.Sscan(version, &now, &written)
 	inTime := fmt.Sprintf(`%s <= %d`, clock, now+t.cfg.timeout.Microseconds())
+	if !t.owned { // Load may have seen another session
+		inTime += ` AND @@autocommit`
+	}
 	this := fmt.Sprintf(` WHERE name = %s AND written = %d AND %s`, hex(key), written, inTime)
 	var ends int64
 	if len(next) > longest {
