@@ -102,11 +102,13 @@ func overtaken(err error) bool {
 }
 
 // outcome returns the error of a statement that changes the table. Only an error that is known to
-// be a refusal is definite. ErrBadConn means that the connection was closed before the statement.
+// be a refusal is definite. ErrBadConn means that the connection was closed before the statement,
+// and ErrPktTooLarge that the pool sends no packet of this length.
 func (t *table) outcome(err error) error {
 	_, refused := refusals[code(err)]
 	_, lasts := lasting[code(err)]
-	if refused || lasts || errors.As(err, new(notSent)) || errors.Is(err, sqldriver.ErrBadConn) {
+	if refused || lasts || errors.As(err, new(notSent)) || errors.Is(err, sqldriver.ErrBadConn) ||
+		errors.Is(err, mysql.ErrPktTooLarge) {
 		return t.unavailable(err)
 	}
 	return err

@@ -91,7 +91,8 @@ func TestAcquire_WhatIsWrongIsExplainedAtOnce(t *testing.T) {
 func TestAcquire_AnUnfitBinaryLogIsExplained(t *testing.T) {
 	server := mysqltest.Start(t, "--log-bin", "--binlog-format=STATEMENT", "--transaction-isolation=READ-COMMITTED")
 	d := openURL(t, server.URL()+"create=true")
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "binlog_format") {
+	_, err := d.Acquire(t.Context(), mutex("k", "a"))
+	if !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "binlog_format") {
 		t.Errorf("%v", err)
 	}
 }
@@ -214,7 +215,7 @@ func TestAcquire_ManyCreateTheTable(t *testing.T) {
 
 // The record of a long queue is large.
 func TestUpdate_ALargeRecordFits(t *testing.T) {
-	d, _ := newStore(t, "")
+	d, server := newStore(t, "")
 	large := append([]byte{1, 0x7f}, make([]byte, 4<<20)...)
 	for range 2 {
 		large[len(large)-1]++
@@ -222,6 +223,13 @@ func TestUpdate_ALargeRecordFits(t *testing.T) {
 	}
 	if got, _, err := d.table.Read(t.Context(), "large"); err != nil || string(got) != string(large) {
 		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	mine, err := New(server.DB(t, "maxAllowedPacket=8192"))
+	noError(t, err)
+	defer mine.Close()
+	err = mine.table.Update(t.Context(), "new", func([]byte, time.Time) ([]byte, error) { return large, nil })
+	if !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -36,10 +36,11 @@
 // connection.
 //
 // [New] uses the pool of the application and changes no session: if all its connections are in use,
-// renewals wait too. No session may turn autocommit off, or be given back in the middle of a
-// transaction. With timeout=2s&readTimeout=5s in the DSN, a silent server costs the pool no connection
-// for longer. With innodb_lock_wait_timeout=1&lock_wait_timeout=1, no statement stays in the server
-// while a backup locks the tables.
+// renewals wait too, and each dead one costs a timeout. No session may turn autocommit off, or be
+// given back in the middle of a transaction. With timeout=2s&readTimeout=5s in the DSN, a silent
+// server costs the pool no connection for longer. With
+// innodb_lock_wait_timeout=1&lock_wait_timeout=1, no statement stays in the server while a backup
+// locks the tables.
 //
 // # Requirements on the server
 //

@@ -159,7 +159,7 @@ func TestOpen_AConnectionThatIsNeverAnsweredCostsTheTimeout(t *testing.T) {
 func TestRenew_DeadIdleConnectionsCostOneTimeout(t *testing.T) {
 	d, proxy := newStoreBehind(t)
 	_ = d.Close()
-	d = warm(t, openURL(t, proxy.URL()+"timeout=1s"))
+	d = warm(t, openURL(t, proxy.URL()+"timeout=2s"))
 	acquire(t, d, mutex("k", "a"), driver.Granted)
 	var idle []*sql.Conn
 	for range connections {
