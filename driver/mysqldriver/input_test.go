@@ -264,6 +264,7 @@ func TestListen_EachMessageArrivesOnce(t *testing.T) {
 	noError(t, err)
 	_, err = tx.ExecContext(t.Context(), "INSERT INTO leasehold_message (address, message, sent) VALUES (?, 'late', 9e15)", sub.Address())
 	noError(t, err)
+	server.Exec(t, "INSERT INTO leasehold_message (address, message, sent) VALUES ('everybody', 'old', 0)")
 	send(t, d, sub.Address(), "own")
 	send(t, d, "everybody", "all")
 	send(t, d, "another", "other")
@@ -290,7 +291,7 @@ func TestListen_EachMessageArrivesOnce(t *testing.T) {
 	eventually(t, func() bool { // only messages to others stay
 		var n int
 		err := server.DB(t).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM leasehold_message").Scan(&n)
-		return err == nil && n == 2
+		return err == nil && n == 3
 	})
 }
 

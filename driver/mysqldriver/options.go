@@ -111,7 +111,7 @@ CREATE TABLE IF NOT EXISTS ` + o.messages() + ` (
 	address VARBINARY(64) NOT NULL,
 	message BLOB NOT NULL,
 	sent    BIGINT NOT NULL,
-	KEY (address),
+	KEY (address, sent),
 	KEY (sent)
 ) ENGINE = InnoDB COMMENT = '` + version + `: messages';
 `

@@ -231,12 +231,15 @@ func (t *table) Notify(ctx context.Context, messages []roomdriver.Message) error
 	})
 }
 
-// offline is how long a listener waits after a failure.
-const offline = 250 * time.Millisecond
+const (
+	offline = 250 * time.Millisecond // how long a listener waits after a failure
+	late    = 5 * time.Second        // how long the commit of a message to everybody may take
+)
 
 // Listen implements [roomdriver.Listener], by looking for messages. A smaller id may follow a
 // greater one, since transactions end in another order than they begin. So a listener deletes the
-// messages to itself after it has read them, and remembers the ids of messages to everybody.
+// messages to itself after it has read them, and remembers the ids of messages to everybody. Of these
+// it reads only the latest, so that many cost little.
 func (t *table) Listen(receive func(body string)) (driver.Subscription, error) {
 	var seen []int64 // ids that the last call has found
 	var own []string // the ids among them of messages to this listener
@@ -247,8 +250,9 @@ func (t *table) Listen(receive func(body string)) (driver.Subscription, error) {
 					return err
 				}
 			}
-			rows, err := conn.QueryContext(ctx, fmt.Sprintf(`SELECT id, address = %s, message FROM %s WHERE address IN (%s, %s) ORDER BY id`,
-				hex(address), t.cfg.messages(), hex(address), hex(roomdriver.Everybody)))
+			rows, err := conn.QueryContext(ctx, fmt.Sprintf(`SELECT id, address = %s, message FROM %s
+				WHERE address = %s OR address = %s AND sent > %s - %d ORDER BY id`, hex(address), t.cfg.messages(),
+				hex(address), hex(roomdriver.Everybody), clock, (t.cfg.poll+late).Microseconds()))
 			if err != nil {
 				return err
 			}
