@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
 // Texts by which a proxy recognizes statements.
@@ -33,7 +34,7 @@ func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
 	d, proxy := newStoreBehind(t)
 	for _, row := range []struct {
 		key       string
-		cut       func(text string) *mysqltest.Cut
+		cut       func(text string) *tcpproxy.Cut
 		statement string
 		definite  bool // certainly without an effect
 		there     bool // the lease is in the table
@@ -133,7 +134,7 @@ func TestOpen_AConnectionThatIsNeverAnsweredCostsTheTimeout(t *testing.T) {
 	d, proxy := newStoreBehind(t)
 	_ = d.Close()
 	d = openURL(t, proxy.URL()+"timeout=300ms")
-	proxy.Freeze(true)
+	proxy.Mute()
 	done := make(chan bool)
 	for i := range 3 * connections {
 		go func() {
@@ -144,7 +145,8 @@ func TestOpen_AConnectionThatIsNeverAnsweredCostsTheTimeout(t *testing.T) {
 	for range 3 * connections {
 		<-done
 	}
-	proxy.Freeze(false)
+	proxy.Strand() // these connections stay silent
+	proxy.Unmute()
 	start := time.Now()
 	eventually(t, func() bool {
 		_, err := d.Acquire(t.Context(), mutex("k", "a"))
@@ -170,8 +172,7 @@ func TestRenew_DeadIdleConnectionsCostOneTimeout(t *testing.T) {
 	for _, conn := range idle {
 		noError(t, conn.Close())
 	}
-	proxy.Freeze(true)
-	proxy.Freeze(false)
+	proxy.Strand()
 	if _, err := renew(t.Context(), d, "k"); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
@@ -187,8 +188,8 @@ func TestClose_DoesNotWaitForASilentServer(t *testing.T) {
 	d = warm(t, openURL(t, proxy.URL()+"timeout=1m&poll=1ms"))
 	_, err := d.Watch(func(driver.Hint) {})
 	noError(t, err)
-	proxy.Freeze(true)
-	defer proxy.Freeze(false)
+	proxy.Mute()
+	defer proxy.Unmute()
 	time.Sleep(20 * time.Millisecond) // a look for messages is under way
 	for what, call := range map[string]func(ctx context.Context) error{
 		"list":  func(ctx context.Context) error { _, _, err := d.List(ctx, "", ""); return err },

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func findings(t *testing.T, d *Driver) map[string]driver.Finding {
@@ -101,6 +102,7 @@ func TestCheck_ComparesTheClocks(t *testing.T) {
 // A cluster of three serves with two servers, and not with one. It serves again when all are back.
 func TestCheck_SeesAReplicaThatIsAway(t *testing.T) {
 	live.Test(t)
+	skip.Nightly(t, "the cluster needs seconds to notice it")
 	c := startCluster(t)
 	d := warm(t, openURL(t, c.url()+"?create=true&replicas=3&timeout=2s"))
 	held := acquire(t, d, mutex("k", "a"), driver.Granted)

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver/tabletest"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestTable(t *testing.T) {
@@ -67,6 +68,7 @@ func TestConformance(t *testing.T) {
 // TestConformance_WithTheServersClock plays the suite as it is, on one server and on a cluster.
 func TestConformance_WithTheServersClock(t *testing.T) {
 	live.Test(t)
+	skip.Nightly(t, "make test plays the suite with a held clock")
 	url, bucket := one(t)
 	for name, url := range map[string]string{
 		"one server": url + "/" + bucket + "?create=true", "cluster": startCluster(t).url() + "?create=true&replicas=3",

@@ -18,6 +18,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/checker"
 	"github.com/leasehold-go/leasehold/internal/test/history"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
 func TestServer_KilledAndStartedAgainItKeepsLocks(t *testing.T) {
@@ -204,22 +206,25 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	c := new(chain)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
-	var proxies []*proxy
+	var proxies []*tcpproxy.Proxy
 	for i := range 4 {
-		p := startProxy(t, shared.addr)
+		p := tcpproxy.Start(t, shared.addr)
 		proxies = append(proxies, p)
-		d := openURL(t, p.url()+"/"+bucket)
+		d := openURL(t, through(p)+"/"+bucket)
 		for j := range 2 {
 			all.Go(func() { c.work(ctx, d, fmt.Sprint(i, ".", j)) })
 		}
 	}
 	for cuts, begin := 0, time.Now(); ; cuts++ {
 		if p := proxies[rand.IntN(len(proxies))]; cuts%3 == 2 {
-			p.cut()
+			p.CutAll()
 		} else {
-			r := p.add([]string{cutBefore, cutAfter}[cuts%3], write)
+			cut := p.CutBefore(write)
+			if cuts%3 == 1 {
+				cut = p.CutAnswer(write, ack)
+			}
 			select {
-			case <-r.fired:
+			case <-cut.Fired():
 			case <-time.After(time.Minute):
 				t.Error("no update was made")
 			}
@@ -276,6 +281,7 @@ var faults = []fault{
 // down, is killed and is stopped.
 func TestCluster_LosesNoLockInFaults(t *testing.T) {
 	live.Test(t)
+	skip.Nightly(t, "elections take half a minute")
 	c := startCluster(t)
 	url := c.url() + "?create=true&replicas=3"
 	warm(t, openURL(t, url))
@@ -293,11 +299,7 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 			all.Go(func() { records.work(ctx, warm(t, openURL(t, url)), fmt.Sprint(i)) })
 		}
 	}
-	rounds := 6
-	if testing.Short() {
-		rounds = 1
-	}
-	for range rounds {
+	for range 6 {
 		for _, f := range faults {
 			since := now()
 			f.do(t, c)

@@ -35,7 +35,7 @@ func TestOpen_AWrongURLIsInvalidAndShowsNoPassword(t *testing.T) {
 		"nats://u:secret@h1,,h2":                    "percent-encode",
 		"nats://u:se/secret@h":                      "percent-encode",
 		"nats://u:se#secret@h":                      "percent-encode",
-		"nats:u:secret@h":                           "scheme",
+		"nats:u:secret@h":                           "has to follow",
 		"http://u:secret@h":                         "scheme",
 		"secret":                                    "scheme",
 	} {

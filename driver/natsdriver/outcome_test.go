@@ -10,21 +10,25 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
-// Texts of requests.
+// Texts of requests and answers.
 const (
 	look  = "STREAM.MSG.GET"
 	write = "HPUB $KV."
+	ack   = `"seq":` // in the answer to a write
 )
 
+func through(p *tcpproxy.Proxy) string { return "nats://" + p.Addr() }
+
 // newStoreBehind returns a store behind a proxy, and one that reaches the server itself.
-func newStoreBehind(t *testing.T, params string) (d, direct *Driver, p *proxy) {
+func newStoreBehind(t *testing.T, params string) (d, direct *Driver, p *tcpproxy.Proxy) {
 	t.Helper()
 	url, bucket := one(t)
-	p = startProxy(t, shared.addr)
+	p = tcpproxy.Start(t, shared.addr)
 	direct = warm(t, openURL(t, url+"/"+bucket+"?create=true"))
-	return warm(t, openURL(t, p.url()+"/"+bucket+params)), direct, p
+	return warm(t, openURL(t, through(p)+"/"+bucket+params)), direct, p
 }
 
 // TestAcquire_ACutIsReportedByWhatItMayHaveDone cuts the connection of a call, which is then
@@ -32,18 +36,19 @@ func newStoreBehind(t *testing.T, params string) (d, direct *Driver, p *proxy) {
 func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
 	d, direct, p := newStoreBehind(t, "")
 	for _, row := range []struct {
-		key, what, text string
-		definite        bool // the lock is certainly unchanged
-		there           bool // the lease is in the bucket
+		key      string
+		cut      func() *tcpproxy.Cut
+		definite bool // the lock is certainly unchanged
+		there    bool // the lease is in the bucket
 	}{
-		{"before-the-look", cutBefore, look, true, false},
-		{"before-the-write", cutBefore, write, false, false},
-		{"after-the-write", cutAfter, write, false, true},
+		{"before-the-look", func() *tcpproxy.Cut { return p.CutBefore(look) }, true, false},
+		{"before-the-write", func() *tcpproxy.Cut { return p.CutBefore(write) }, false, false},
+		{"after-the-write", func() *tcpproxy.Cut { return p.CutAnswer(write, ack) }, false, true},
 	} {
 		warm(t, d) // connected again
-		r := p.add(row.what, row.text)
+		cut := row.cut()
 		_, err := d.Acquire(t.Context(), mutex(row.key, "a"))
-		<-r.fired
+		<-cut.Fired()
 		if err == nil || errors.Is(err, driver.ErrUnavailable) != row.definite || errors.Is(err, driver.ErrPermanent) {
 			t.Errorf("%s: %v; definite: want %t", row.key, err, row.definite)
 		}
@@ -60,9 +65,9 @@ func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
 func TestRelease_ALostAnswerIsUnknownAndTheNextHolderSurvives(t *testing.T) {
 	d, direct, p := newStoreBehind(t, "")
 	acquire(t, d, mutex("k", "a"), driver.Granted)
-	r := p.add(cutAfter, write)
+	cut := p.CutAnswer(write, ack)
 	_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
-	<-r.fired
+	<-cut.Fired()
 	if err == nil || errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%v", err)
 	}
@@ -84,20 +89,20 @@ func TestAcquire_ALateWriteHasNoEffectAfterAnother(t *testing.T) {
 			acquire(t, direct, mutex("k", "0"), driver.Granted)
 			release(t, direct, "k", "0")
 		}
-		r := p.add(holdIt, write)
+		cut := p.Hold(write)
 		ctx, cancel := context.WithCancel(t.Context())
 		failed := make(chan error)
 		go func() {
 			_, err := d.Acquire(ctx, mutex("k", "late"))
 			failed <- err
 		}()
-		<-r.fired
+		<-cut.Fired()
 		cancel()
 		if err := <-failed; err == nil || errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%v; the outcome is unknown", err)
 		}
 		acquire(t, direct, mutex("k", "b"), driver.Granted)
-		close(r.let)
+		cut.Let()
 		warm(t, d) // by the same connection, so the late write has arrived before
 		if !holds(t, direct, "k", "b") {
 			t.Error("the late write has an effect")
@@ -108,15 +113,15 @@ func TestAcquire_ALateWriteHasNoEffectAfterAnother(t *testing.T) {
 func TestNew_AConnectionThatIsAwayBuffersNoRequests(t *testing.T) {
 	url, bucket := one(t)
 	direct := warm(t, openURL(t, url+"/"+bucket+"?create=true"))
-	p := startProxy(t, shared.addr)
-	nc, err := nats.Connect(p.url(), nats.MaxReconnects(-1), nats.ReconnectWait(time.Hour))
+	p := tcpproxy.Start(t, shared.addr)
+	nc, err := nats.Connect(through(p), nats.MaxReconnects(-1), nats.ReconnectWait(time.Hour))
 	noError(t, err)
 	defer nc.Close()
 	d, err := New(nc, WithBucket(bucket), WithTimeout(20*time.Second))
 	noError(t, err)
 	defer d.Close()
 	acquire(t, d, mutex("k", "a"), driver.Granted)
-	p.cut()
+	p.CutAll()
 	eventually(t, func() bool { return nc.Status() == nats.RECONNECTING })
 	if _, err := d.Acquire(t.Context(), mutex("other", "a")); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
 		t.Errorf("%v", err)
