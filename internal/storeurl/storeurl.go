@@ -111,7 +111,11 @@ var secretOption = regexp.MustCompile(`(password|passwd|token)$|^(node|listen)$|
 // Invalid returns the error of a URL that is refused because of err. It matches
 // [driver.ErrInvalid] and shows no secret.
 func Invalid(rawURL string, err error) error {
-	return fmt.Errorf("store URL %s: %w: %w", Redact(rawURL), Reason(rawURL, err), driver.ErrInvalid)
+	err = Reason(rawURL, err)
+	if errors.Is(err, driver.ErrInvalid) {
+		return fmt.Errorf("store URL %s: %w", Redact(rawURL), err)
+	}
+	return fmt.Errorf("store URL %s: %w: %w", Redact(rawURL), err, driver.ErrInvalid)
 }
 
 // Unquoted returns an error of net/url or net/http with the URL in it redacted.
