@@ -42,7 +42,7 @@ func TestOpen_TakesTheFormsOfAURL(t *testing.T) {
 func TestOpen_RefusesAWrongURLAndShowsNoSecret(t *testing.T) {
 	for rawURL, reason := range map[string]string{
 		"bucket":                                               "no scheme",
-		"s3:bucket":                                            "no scheme",
+		"s3:bucket":                                            "has to follow",
 		"http://bucket":                                        "want a URL such as",
 		"s3://AKIA:hidden@bucket?region=x":                     "AWS_ACCESS_KEY_ID",
 		"s3://AKIA:hid/den@bucket?region=x":                    "",

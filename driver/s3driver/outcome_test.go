@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
 )
 
@@ -299,7 +300,8 @@ func (f *fading) Retrieve(context.Context) (aws.Credentials, error) {
 
 func TestAcquire_AWriteWithoutCredentialsIsCertainlyNotMade(t *testing.T) {
 	s := fakes3.New()
-	d := warm(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "")))
+	// A sweep would take credentials, too.
+	d := warm(t, openAt(t, urlOf(t, s.Start(t, 0).URL, ""), roomdriver.WithSweep(0)))
 	o := d.bucket.client.Options()
 	o.Credentials = new(fading)
 	d.bucket.client = s3.New(o)
@@ -310,7 +312,7 @@ func TestAcquire_AWriteWithoutCredentialsIsCertainlyNotMade(t *testing.T) {
 	if errors.Is(err, driver.ErrPermanent) {
 		t.Errorf("there were credentials before: %v", err)
 	}
-	d = openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
+	d = openAt(t, urlOf(t, s.Start(t, 0).URL, ""), roomdriver.WithSweep(0))
 	o.Credentials = &fading{reads: true}
 	d.bucket.client = s3.New(o)
 	if _, err := d.Acquire(t.Context(), requestOf("a")); !errors.Is(err, driver.ErrPermanent) || !strings.Contains(err.Error(), "AWS_PROFILE") {
