@@ -84,8 +84,8 @@ func fastestEtcd(all []contender, values [][]float64, _ contender) []float64 {
 	return best(all, values, -1, func(o contender) bool { return o.client == etcdClient })
 }
 
-// best returns the values of the fitting contender whose median is the smallest, or the greatest
-// if sign is negative, or nil.
+// best returns the values of the contender with the smallest median, or with the greatest if sign is
+// negative. It considers only contenders that fit, and returns nil if there are none.
 func best(all []contender, values [][]float64, sign float64, fits func(contender) bool) []float64 {
 	var found []float64
 	for i, c := range all {

@@ -89,7 +89,7 @@ func (r *records) work(ctx context.Context, url, proc string) error {
 				break
 			}
 			r.add(live)
-			time.Sleep(rand.N(10 * time.Millisecond))
+			time.Sleep(rand.N(10 * time.Millisecond)) // the work under the lock
 		}
 		out := base
 		out.At, out.What = r.now(), history.Release
@@ -118,8 +118,8 @@ func outcomeOf(err error) string {
 	return history.Unavailable
 }
 
-// TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken plays clients of one lock whose connections
-// are cut, while the server is killed and stopped.
+// TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken lets clients use one lock while their
+// connections are cut, and the server is killed and stopped.
 func TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken(t *testing.T) {
 	live.Test(t)
 	server := mysqltest.Start(t, "--innodb-flush-log-at-trx-commit=1")

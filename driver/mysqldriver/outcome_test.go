@@ -188,9 +188,9 @@ func TestClose_DoesNotWaitForASilentServer(t *testing.T) {
 	d = warm(t, openURL(t, proxy.URL()+"timeout=1m&poll=1ms"))
 	_, err := d.Watch(func(driver.Hint) {})
 	noError(t, err)
+	<-proxy.Hold("SELECT id").Fired() // a look for messages is under way
 	proxy.Mute()
 	defer proxy.Unmute()
-	time.Sleep(20 * time.Millisecond) // a look for messages is under way
 	for what, call := range map[string]func(ctx context.Context) error{
 		"list":  func(ctx context.Context) error { _, _, err := d.List(ctx, "", ""); return err },
 		"check": func(ctx context.Context) error { _, err := d.Check(ctx); return err },

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -259,22 +260,23 @@ var faults = []fault{
 	{"kill", func(t *testing.T, c cluster) {
 		s := c.awaitLeader(t, "leasehold")
 		s.kill()
-		time.Sleep(time.Second)
+		c.awaitOtherLeader(t, s)
 		s.run()
 	}},
 	{"stop", func(t *testing.T, c cluster) { // until there is another leader
 		s := c.awaitLeader(t, "leasehold")
 		s.stop()
 		defer s.cont()
-		var others cluster
-		for _, one := range c {
-			if one != s {
-				others = append(others, one)
-			}
-		}
-		eventually(t, func() bool { l := others.leader(t, "leasehold"); return l != nil && l != s })
-		time.Sleep(time.Second)
+		c.awaitOtherLeader(t, s)
+		time.Sleep(time.Second) // clients work with the new leader, while the old one stands still
 	}},
+}
+
+// awaitOtherLeader waits until the other servers follow another leader than s.
+func (c cluster) awaitOtherLeader(t *testing.T, s *server) {
+	t.Helper()
+	others := slices.DeleteFunc(slices.Clone(c), func(one *server) bool { return one == s })
+	eventually(t, func() bool { l := others.leader(t, "leasehold"); return l != nil && l != s })
 }
 
 // TestCluster_LosesNoLockInFaults contends for locks, and for records, while the leader steps
@@ -376,7 +378,7 @@ func (p *play) work(ctx context.Context, client *leasehold.Client, proc string) 
 		}
 		note(history.Got, history.Record{Lease: lease.ID(), Token: lease.Token(), Live: lease.Context().Err() == nil})
 		for range rand.IntN(4) {
-			time.Sleep(time.Millisecond)
+			time.Sleep(time.Millisecond) // the work under the lock
 			at := now()
 			if lease.Context().Err() == nil {
 				p.Add(history.Record{At: at, Proc: proc, What: history.Live, Attempt: attempt})

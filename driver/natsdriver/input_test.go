@@ -61,7 +61,7 @@ func TestOpen_AWrongURLIsInvalidAndShowsNoPassword(t *testing.T) {
 	}
 }
 
-// A setting that time does not heal is reported at once, by what to do.
+// The error of a wrong setting comes at once, and names the remedy.
 func TestAcquire_WhatTimeDoesNotHealIsSaidAtOnce(t *testing.T) {
 	withUsers := start(t, `authorization { users: [
 		{ user: boss, password: secret },

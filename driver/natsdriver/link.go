@@ -99,7 +99,7 @@ func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	return answer, err
 }
 
-// watch ends a request whose answer cannot come any more, which NATS does not report to it.
+// watch ends a request when its answer can no longer arrive. NATS does not report that to the request.
 type watch struct {
 	nc         *nats.Conn
 	subject    string

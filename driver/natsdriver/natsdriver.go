@@ -56,7 +56,7 @@
 //
 // The user may publish to $KV.BUCKET.>, $JS.API.STREAM.INFO.KV_BUCKET,
 // $JS.API.STREAM.MSG.GET.KV_BUCKET and leasehold.BUCKET.>, and subscribe to leasehold.BUCKET.>
-// and _INBOX.>. A user who creates the bucket may also publish to
+// and _INBOX.>. To create the bucket, the user also publishes to
 // $JS.API.STREAM.CREATE.KV_BUCKET and $JS.API.INFO.
 package natsdriver
 

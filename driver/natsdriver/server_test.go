@@ -215,7 +215,7 @@ func one(t testing.TB) (url, bucket string) {
 	return shared.url(), fmt.Sprint("b", shared.users)
 }
 
-// forever is a test whose server stays until the process ends.
+// forever is a testing.TB that ignores cleanups, so that a server runs until the process ends.
 type forever struct{ testing.TB }
 
 func (forever) Cleanup(func()) {}

@@ -244,7 +244,7 @@ func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriv
 	return page, err
 }
 
-// create creates the bucket, if the options say so. Otherwise it returns the reason with advice.
+// create creates the bucket if the options allow it. Otherwise it returns the reason, with advice.
 func (b *bucket) create(ctx context.Context, reason error) error {
 	if b.cfg.replicas == 0 {
 		return permanent(fmt.Errorf("there is no bucket %q: create it by `nats kv add %[1]s --replicas=3 --marker-ttl=1h`, "+

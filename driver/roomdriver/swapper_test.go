@@ -11,7 +11,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
-// mute is a table whose records cannot be read.
+// mute is a table that fails to read each record.
 type mute struct {
 	swapping
 	err error

@@ -222,7 +222,7 @@ func TestClients_KeepThePromisesDuringFaults(t *testing.T) {
 	s.Inject(trouble(s))
 	await(20)
 	s.Inject(func(*http.Request) fakes3.Fault { return fakes3.Hang })
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // every request hangs for as long
 	s.Inject(trouble(s))
 	await(40)
 	s.Inject(nil)

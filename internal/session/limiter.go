@@ -34,7 +34,7 @@ var (
 
 // limiter bounds the requests under way, and lets them leave in the order of their arrival.
 type limiter struct {
-	most     int // requests under way, such as inFlight
+	most     int // how many requests may be under way
 	mu       sync.Mutex
 	first    pass      // the oldest span whose requests count
 	spans    []int     // requests under way by the span in which they left, starting with first

@@ -90,7 +90,7 @@ func compare(counts map[string]float64, limits string) (table, next, above strin
 // support matches Go files that are neither the product nor tests by name.
 var support = regexp.MustCompile(`^(internal/test|driver/drivertest|driver/roomdriver/tabletest|bench|examples|integrations|internal/tools|server/browsertest)/|/chaos/`)
 
-// store matches the files of a store whose client is so large that it is a module of its own.
+// store matches the files of stores that are modules of their own, because their clients are large.
 var store = regexp.MustCompile(`^driver/(etcd|mysql|nats|s3)driver/`)
 
 // count returns the counts of the files with these names.

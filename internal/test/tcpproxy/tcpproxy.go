@@ -82,7 +82,7 @@ func (p *Proxy) CutAfter(text string) *Cut { return p.plan(after, text, "") }
 // CutAnswer cuts it when the server has sent an answer with the other text.
 func (p *Proxy) CutAnswer(text, answer string) *Cut { return p.plan(after, text, answer) }
 
-// Hold holds the next request with this text, and what follows it on its connection, until [Cut.Let].
+// Hold stops the next connection that sends a request with this text, before it, until [Cut.Let].
 func (p *Proxy) Hold(text string) *Cut { return p.plan(hold, text, "") }
 
 func (p *Proxy) plan(k kind, text, answer string) *Cut {

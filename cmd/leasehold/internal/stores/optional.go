@@ -8,7 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/s3driver"
 )
 
-// optional are the stores whose clients make the command larger. The tag small leaves them out.
+// optional lists the stores with large client libraries. The build tag small leaves them out.
 var optional = []kind{
 	{[]string{"mysql", "mariadb"}, []string{"mysql://user:password@host:3306/database"}, opened(mysqldriver.Open)},
 	{[]string{"nats", "tls"}, []string{"nats://user:password@n1,n2,n3/bucket"}, opened(natsdriver.Open)},
