@@ -6,6 +6,7 @@ package check
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -36,6 +37,14 @@ func (e Error) Unwrap() error { return driver.ErrInvalid }
 
 // Errorf returns an Error.
 func Errorf(format string, args ...any) error { return Error(fmt.Sprintf(format, args...)) }
+
+// Invalid returns an error that matches [driver.ErrInvalid], and ends with its text once.
+func Invalid(err error) error {
+	if errors.Is(err, driver.ErrInvalid) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, driver.ErrInvalid)
+}
 
 // Key refuses an invalid key of a lock.
 func Key(key string) error { return Text("key", key, 1, MaxKey) }

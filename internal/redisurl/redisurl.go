@@ -40,7 +40,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
 	"github.com/leasehold-go/leasehold/internal/urlquery"
@@ -100,12 +100,12 @@ func Schemes() []string {
 	return names
 }
 
-// Parse reads a URL. Its errors match [driver.ErrInvalid] and never show a
+// Parse reads a URL. Its errors match driver.ErrInvalid and never show a
 // password.
 func Parse(text string) (Config, error) {
 	c, err := parse(text)
 	if err != nil {
-		return Config{}, fmt.Errorf("store URL %s: %w: %w", storeurl.Redact(text), err, driver.ErrInvalid)
+		return Config{}, fmt.Errorf("store URL %s: %w", storeurl.Redact(text), check.Invalid(err))
 	}
 	return c, nil
 }

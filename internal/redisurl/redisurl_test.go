@@ -128,7 +128,7 @@ func TestParse_SaysWhatIsWrong(t *testing.T) {
 		"redis+sentinel://h?master=m&cluster=true":  "redis://",
 	} {
 		_, err := Parse(url)
-		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) {
+		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) || strings.Count(err.Error(), ": invalid") != 1 {
 			t.Errorf("%s: %v, want ErrInvalid with %q", url, err, hint)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 // Encode is the advice for a URL that a password may have broken up: a slash in it ends
@@ -109,13 +109,9 @@ func doubtful(query string) bool {
 var secretOption = regexp.MustCompile(`(password|passwd|token)$|^(node|listen)$|%`)
 
 // Invalid returns the error of a URL that is refused because of err. It matches
-// [driver.ErrInvalid] and shows no secret.
+// driver.ErrInvalid and shows no secret.
 func Invalid(rawURL string, err error) error {
-	err = Reason(rawURL, err)
-	if errors.Is(err, driver.ErrInvalid) {
-		return fmt.Errorf("store URL %s: %w", Redact(rawURL), err)
-	}
-	return fmt.Errorf("store URL %s: %w: %w", Redact(rawURL), err, driver.ErrInvalid)
+	return fmt.Errorf("store URL %s: %w", Redact(rawURL), check.Invalid(Reason(rawURL, err)))
 }
 
 // Unquoted returns an error of net/url or net/http with the URL in it redacted.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 func TestRedact_ShowsOnlyWhatItCanTellApart(t *testing.T) {
@@ -68,5 +69,8 @@ func TestInvalid_HasTheReasonOnlyIfItQuotesNoSecret(t *testing.T) {
 		if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), hint) {
 			t.Errorf("%s: %v, want ErrInvalid that says %q", rawURL, err, hint)
 		}
+	}
+	if text := Invalid("s3://b", check.Error("too short")).Error(); text != "store URL s3://b: too short: invalid" {
+		t.Error(text)
 	}
 }
