@@ -109,7 +109,11 @@ func (c *checkup) race() (winners int, err error) {
 		var all sync.WaitGroup
 		for i := range tries {
 			tries[i] = trial{bucket: c.bucket, ctx: c.ctx, object: t.object, err: t.err}
-			all.Go(func() { tries[i].write(etag, fmt.Sprint(round, ".", i)) })
+			all.Go(func() {
+				if tries[i].write(etag, fmt.Sprint(round, ".", i)) == http.StatusConflict {
+					tries[i].err = nil // it has lost
+				}
+			})
 		}
 		all.Wait()
 		won := 0

@@ -6,39 +6,68 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
 
-// proof is the result of a probe.
+// proof is a probe, and its result.
 type proof struct {
+	done    chan struct{} // closed when the probe has ended
+	err     error
 	deletes bool // the store deletes by a condition
 }
 
 // prove returns how the store keeps conditions. The first write of a driver tries that on an
-// object of its own: a store that ignores a condition would grant a lock to each caller. A failed
-// probe is repeated by the next write.
+// object of its own: a store that ignores a condition would grant a lock to each caller. A probe
+// outlives its callers, so it also ends if all of them have little time. A failed probe is repeated
+// by the next write.
 func (b *bucket) prove(ctx context.Context) (*proof, error) {
-	if p := b.proof.Load(); p != nil {
-		return p, nil
+	p := b.latest()
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: a probe of conditional writes is under way: %w", driver.ErrUnavailable, ctx.Err())
 	}
+	if p.err != nil {
+		return nil, fmt.Errorf("a probe of conditional writes: %w", p.err)
+	}
+	return p, nil
+}
+
+// latest returns the probe that has succeeded or is under way, or begins one.
+func (b *bucket) latest() *proof {
 	b.probing.Lock()
 	defer b.probing.Unlock()
-	if p := b.proof.Load(); p != nil {
-		return p, nil
+	if p := b.proof; p != nil {
+		select {
+		case <-p.done:
+			if p.err == nil {
+				return p
+			}
+		default:
+			return p
+		}
 	}
-	p, err := b.probe(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("a probe of conditional writes: %w", err)
+	p := &proof{done: make(chan struct{})}
+	if b.ctx.Err() != nil {
+		p.err = driver.ErrClosed
+		close(p.done)
+		return p
 	}
-	b.proof.Store(p)
-	return p, nil
+	b.proof = p
+	b.work.Go(func() {
+		defer close(p.done)
+		p.deletes, p.err = b.probe(b.ctx)
+	})
+	return p
 }
 
 // probe plays all conditions on an object with a random name, and removes it. Deletion by a
 // condition is younger than writing by one: without it removed records stay as empty objects.
-func (b *bucket) probe(ctx context.Context) (*proof, error) {
+func (b *bucket) probe(ctx context.Context) (deletes bool, _ error) {
 	const unknown = `"00000000000000000000000000000000"`
 	t := &trial{bucket: b, ctx: ctx, object: b.probeName()}
 	first := t.put("", "1", "an object that is missing", http.StatusOK)
@@ -49,16 +78,23 @@ func (b *bucket) probe(ctx context.Context) (*proof, error) {
 	second := t.put(first, "4", "an object with its ETag", http.StatusOK)
 	t.get("4", second)
 	t.put(first, "5", "an object with an ETag that it no longer has", http.StatusPreconditionFailed)
-	p := &proof{deletes: t.remove(first) == http.StatusPreconditionFailed && gone(t.remove(second)) && missing(t.remove(second))}
+	deletes = t.remove(first) == http.StatusPreconditionFailed && gone(t.remove(second)) && missing(t.remove(second))
 	t.clean()
 	if status := t.write(second, "6"); t.err == nil && !missing(status) {
 		t.wrong("an object with an ETag, which is missing", status)
 	}
-	return p, t.err
+	return deletes, t.err
 }
 
 // probeName returns the name of an object of its own.
 func (b *bucket) probeName() string { return b.prefix + "/probe/" + rand.Text() }
+
+var probeForm = regexp.MustCompile(`^/probe/[A-Z2-7]{26}$`)
+
+// isProbe reports whether an object has the name of a probe. Records have a suffix.
+func (b *bucket) isProbe(object string) bool {
+	return probeForm.MatchString(strings.TrimPrefix(object, b.prefix))
+}
 
 func gone(status int) bool { return status == http.StatusNoContent || status == http.StatusOK }
 
@@ -76,7 +112,7 @@ type trial struct {
 }
 
 // do makes a request and returns the status of the answer. It fails without an answer, and if time,
-// or a right, is needed first.
+// or a right, is needed first: such an answer shows nothing about conditions.
 func (t *trial) do(f func(*request) error) (status int) {
 	if t.err != nil {
 		return 0
@@ -84,7 +120,10 @@ func (t *trial) do(f func(*request) error) (status int) {
 	r := t.request(t.ctx)
 	defer r.cancel()
 	err := f(r)
-	if explained := r.explain(err); r.status == 0 || r.status >= http.StatusInternalServerError || errors.Is(explained, driver.ErrUnavailable) {
+	explained := r.explain(err)
+	switch {
+	case r.status == 0, r.status >= http.StatusInternalServerError, errors.Is(explained, driver.ErrUnavailable),
+		r.status == http.StatusConflict, r.status == http.StatusTooManyRequests, r.code(err) == "RequestTimeout":
 		t.err = explained
 	}
 	return r.status
@@ -126,9 +165,9 @@ func (t *trial) remove(version string) (status int) {
 	return status
 }
 
-// clean removes the object, also after an error.
+// clean removes the object, also after an error. Sweeps remove one that is left.
 func (t *trial) clean() {
-	r := t.request(context.WithoutCancel(t.ctx))
+	r := t.request(t.ctx)
 	defer r.cancel()
 	if err := t.bucket.remove(r, t.object, ""); err != nil && t.err == nil && r.code(err) != "NoSuchKey" {
 		t.err = r.explain(err)

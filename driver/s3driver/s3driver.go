@@ -75,8 +75,8 @@ func New(client *s3.Client, bucket string, opts ...Option) (*Driver, error) {
 //	s3://bucket/prefix?region=eu-central-1
 //	s3://bucket/prefix?endpoint=https://minio.example:9000&timeout=2s
 //
-// Parameters are region, endpoint (the URL of a compatible store), path-style (true by default
-// with an endpoint, otherwise false) and timeout. Credentials, and a region that the URL does not
+// Parameters are region, endpoint (the URL of a compatible store; or AWS_ENDPOINT_URL), path-style
+// (true by default with an endpoint, otherwise false) and timeout. Credentials, and a region that the URL does not
 // name, come from the sources of the AWS tools: environment, files of ~/.aws, web identity, container, machine.
 // Open reads the files and makes no request. An error matches [driver.ErrInvalid], and contains no
 // password.
@@ -85,11 +85,17 @@ func Open(url string, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("s3driver: %w", storeurl.Invalid(url, err))
 	}
-	return New(client, bucket, append(own, opts...)...)
+	d, err := New(client, bucket, append(own, opts...)...)
+	if err != nil {
+		return nil, err
+	}
+	d.bucket.own = true
+	return d, nil
 }
 
 func open(client *s3.Client, name string, o options, opts ...roomdriver.Option) *Driver {
 	b := &bucket{client: client, name: name, options: o}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
 	opts = append([]roomdriver.Option{roomdriver.WithSweep(sweepEvery)}, opts...)
 	return &Driver{rooms: roomdriver.New(table{roomdriver.FromSwapper(b), b}, opts...), bucket: b}
 }

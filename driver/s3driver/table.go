@@ -32,9 +32,15 @@ type bucket struct {
 	name   string
 	options
 
-	signed  atomic.Bool // there were credentials for a request
+	own    bool        // the client is the driver's
+	signed atomic.Bool // there were credentials for a request
+
+	ctx    context.Context // of probes, until Close
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
 	probing sync.Mutex
-	proof   atomic.Pointer[proof] // nil before a successful probe
+	proof   *proof // the last probe, or nil
 }
 
 // table adds reads and sweeps to a Swapper.
@@ -205,6 +211,12 @@ func (t table) Sweep(ctx context.Context, limit int) (removed int, err error) {
 			return int(count.Load()), unavailable(err)
 		}
 		objects = slices.DeleteFunc(objects, func(o types.Object) bool { return now.Sub(aws.ToTime(o.LastModified)) < memory })
+		for _, o := range objects { // of processes that ended during a probe
+			if object := aws.ToString(o.Key); t.bucket.isProbe(object) {
+				left := trial{bucket: t.bucket, ctx: ctx, object: object}
+				left.clean()
+			}
+		}
 		if err := t.bucket.each(ctx, objects, sweep); err != nil || next == "" {
 			return int(count.Load()), err
 		}
@@ -213,7 +225,23 @@ func (t table) Sweep(ctx context.Context, limit int) (removed int, err error) {
 }
 
 // Close implements [roomdriver.Table].
-func (b *bucket) Close() error { return nil }
+func (b *bucket) Close() error {
+	b.probing.Lock() // a probe that begins now sees that the driver is closed
+	b.cancel()
+	b.probing.Unlock()
+	b.work.Wait()
+	if b.own {
+		b.hangUp()
+	}
+	return nil
+}
+
+// hangUp closes the client's idle connections.
+func (b *bucket) hangUp() {
+	if c, ok := b.client.Options().HTTPClient.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
 
 // workers bounds the requests of one listing that are under way.
 const workers = 16
