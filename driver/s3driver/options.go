@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -83,10 +84,7 @@ func parse(rawURL string) (client *s3.Client, bucket string, opts []Option, err 
 	}
 	q := urlquery.Of(u)
 	region, endpoint := q.Text("region", ""), q.Text("endpoint", "")
-	pathStyle := endpoint != ""
-	if q.Has("path_style") {
-		pathStyle = q.Bool("path_style")
-	}
+	anyStyle, pathStyle := !q.Has("path_style"), q.Bool("path_style")
 	opts = []Option{WithTimeout(q.Duration("timeout", defaultTimeout))}
 	if prefix := strings.Trim(u.Path, "/"); prefix != "" {
 		opts = append(opts, WithPrefix(prefix))
@@ -108,9 +106,13 @@ func parse(rawURL string) (client *s3.Client, bucket string, opts []Option, err 
 		cfg.Region = "us-east-1"
 	}
 	client = s3.NewFromConfig(cfg, func(o *s3.Options) {
-		o.UsePathStyle = pathStyle
 		if endpoint != "" {
 			o.BaseEndpoint = aws.String(endpoint)
+		}
+		o.UsePathStyle = pathStyle || anyStyle && o.BaseEndpoint != nil              // which AWS_ENDPOINT_URL sets, too
+		if c, ok := o.HTTPClient.(interface{ GetTransport() *http.Transport }); ok { // which cannot close idle connections
+			unredirected := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			o.HTTPClient = &http.Client{Transport: c.GetTransport(), CheckRedirect: unredirected}
 		}
 	})
 	return client, u.Host, opts, nil

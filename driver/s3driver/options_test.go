@@ -64,6 +64,9 @@ func TestOpen_RefusesAWrongURLAndShowsNoSecret(t *testing.T) {
 			t.Errorf("%s: %v", rawURL, err)
 			continue
 		}
+		if strings.Count(err.Error(), ": invalid") != 1 {
+			t.Errorf("%s: %v", rawURL, err)
+		}
 		if text := err.Error(); !strings.Contains(text, reason) || strings.Contains(text, "hid") || strings.Contains(text, "AKIA") {
 			t.Errorf("%s: %v; want %q", rawURL, err, reason)
 		}
@@ -71,6 +74,26 @@ func TestOpen_RefusesAWrongURLAndShowsNoSecret(t *testing.T) {
 	t.Setenv("AWS_PROFILE", "absent")
 	if _, err := Open("s3://bucket?region=x"); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "absent") {
 		t.Errorf("a missing profile: %v", err)
+	}
+}
+
+// TestOpen_UsesTheEndpointOfTheEnvironment checks that the bucket is no part of its host's name.
+func TestOpen_UsesTheEndpointOfTheEnvironment(t *testing.T) {
+	for _, name := range []string{"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "https://minio.example:9000")
+			for rawURL, want := range map[string]bool{"s3://bucket?region=x": true, "s3://bucket?region=x&path-style=false": false} {
+				d, err := Open(rawURL)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer d.Close()
+				o := d.bucket.client.Options()
+				if o.UsePathStyle != want || o.BaseEndpoint == nil || *o.BaseEndpoint != "https://minio.example:9000" {
+					t.Errorf("%s: %v, path style is %t", rawURL, o.BaseEndpoint, o.UsePathStyle)
+				}
+			}
+		})
 	}
 }
 

@@ -48,7 +48,8 @@ func (r *request) apply(o *s3.Options) {
 	})
 }
 
-// observe notes that the request is sent, and the header of the answer.
+// observe notes that the request is sent, and the header of the answer. Without an answer it closes
+// the idle connections.
 func (r *request) observe(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (
 	out middleware.DeserializeOutput, metadata middleware.Metadata, err error,
 ) {
@@ -57,6 +58,9 @@ func (r *request) observe(ctx context.Context, in middleware.DeserializeInput, n
 	out, metadata, err = next.HandleDeserialize(ctx, in)
 	if answer, ok := out.RawResponse.(*smithyhttp.Response); ok && answer != nil {
 		r.status, r.header = answer.StatusCode, answer.Header
+	}
+	if r.status == 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		r.bucket.hangUp() // the network that has lost one connection may have lost all
 	}
 	return out, metadata, err
 }
