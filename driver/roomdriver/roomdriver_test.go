@@ -208,10 +208,22 @@ func (t sweeper) Sweep(_ context.Context, limit int) (removed int, err error) {
 	return removed, nil
 }
 
+// slowSweeper has too little time for all records.
+type slowSweeper struct{ sweeper }
+
+func (t slowSweeper) Sweep(ctx context.Context, _ int) (removed int, err error) {
+	if removed, err = t.sweeper.Sweep(ctx, 50); removed < 50 {
+		return removed, err
+	}
+	<-ctx.Done()
+	return removed, ctx.Err()
+}
+
 func TestSweep_NamesUsedOnceLeaveNothing(t *testing.T) {
 	for name, table := range map[string]func(*rows) roomdriver.Table{
 		"by the driver": func(r *rows) roomdriver.Table { return r },
 		"by the table":  func(r *rows) roomdriver.Table { return sweeper{r} },
+		"bit by bit":    func(r *rows) roomdriver.Table { return slowSweeper{sweeper{r}} },
 		"with notes":    func(r *rows) roomdriver.Table { return &ledger{rows: r} },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -102,6 +102,9 @@ func (s *sweeps) close() {
 func (d *Driver) sweep(ctx context.Context, cursor *string) (more bool, err error) {
 	if s, ok := d.table.(Sweeper); ok {
 		removed, err := s.Sweep(ctx, sweepLimit)
+		if removed > 0 && ctx.Err() != nil {
+			return true, nil // the time did not suffice
+		}
 		return removed >= sweepLimit, err
 	}
 	page, err := d.table.List(ctx, "", *cursor)

@@ -76,8 +76,8 @@ type Reader interface {
 // driver reads the table page by page.
 type Sweeper interface {
 	// Sweep removes up to limit of the records that may be forgotten by the
-	// table's clock, and returns how many it removed. It must not remove a
-	// record that is replaced at the same time.
+	// table's clock, and returns how many it removed, also with an error. It must not
+	// remove a record that is replaced at the same time.
 	Sweep(ctx context.Context, limit int) (removed int, err error)
 }
 
