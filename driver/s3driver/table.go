@@ -197,13 +197,18 @@ func (t table) Sweep(ctx context.Context, limit int) (removed int, err error) {
 		if count.Load() >= int64(limit) {
 			return nil
 		}
-		return t.Update(ctx, key, func(record []byte, now time.Time) ([]byte, error) {
-			if end, forever, err := roomdriver.End(record); err != nil || forever || end.After(now) {
-				return record, nil //nolint:nilerr // a record that cannot be read stays
+		var over bool
+		err := t.Update(ctx, key, func(record []byte, now time.Time) ([]byte, error) {
+			end, forever, err := roomdriver.End(record)
+			if over = err == nil && !forever && !end.After(now); over {
+				return nil, nil
 			}
-			count.Add(1)
-			return nil, nil
+			return record, nil // also a record that cannot be read
 		})
+		if err == nil && over {
+			count.Add(1)
+		}
+		return err
 	}
 	for cursor := ""; ; {
 		objects, next, now, err := t.bucket.objects(ctx, "", cursor, pageMost)
