@@ -101,8 +101,9 @@ func TestProbe_OnlyAnAnswerAboutAConditionIsAVerdict(t *testing.T) {
 		})
 		d := openAt(t, urlOf(t, front.URL, ""))
 		_, err := d.Acquire(t.Context(), requestOf("a"))
-		if !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) != row.permanent || !strings.Contains(err.Error(), row.says) {
-			t.Errorf("%s: permanent is %t: %v", row.code, errors.Is(err, driver.ErrPermanent), err)
+		permanent := errors.Is(err, driver.ErrPermanent)
+		if !errors.Is(err, driver.ErrUnavailable) || permanent != row.permanent || !strings.Contains(err.Error(), row.says) {
+			t.Errorf("%s: permanent is %t: %v", row.code, permanent, err)
 		}
 		if _, err := d.Acquire(t.Context(), requestOf("a")); err != nil {
 			t.Errorf("afterwards: %v", err)
