@@ -63,6 +63,9 @@ func row(s driver.Snapshot) []string {
 		if !h.Since.IsZero() { // it is zero for a plain key of another library
 			held = span(age(h.Since))
 		}
+		if h.Places != "" {
+			owner += " in place " + string(h.Places)
+		}
 		if n > 1 {
 			owner += fmt.Sprintf(" and %d more", n-1)
 		}
