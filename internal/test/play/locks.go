@@ -1,0 +1,166 @@
+// Package play has clients contend for a lock, and updates for records, while a test makes faults, and
+// judges what they have seen. It is for the tests of drivers.
+package play
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold"
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/checker"
+	"github.com/leasehold-go/leasehold/internal/test/history"
+)
+
+// patience bounds the waits of tests.
+const patience = time.Minute
+
+// Locks is a history of clients that take one lock and give it back, until [Locks.Judge].
+type Locks struct {
+	t       testing.TB
+	ttl     time.Duration
+	wait    time.Duration
+	began   time.Time
+	cancel  context.CancelFunc
+	clients sync.WaitGroup
+
+	mu      sync.Mutex
+	records []history.Record
+	granted chan struct{} // closed at the next grant
+}
+
+// Start starts a client for each store. Half of their calls wait, for the given time at most, unless that
+// is 0. The clients close the stores.
+func Start(t testing.TB, ttl, wait time.Duration, stores ...driver.Driver) *Locks {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	l := &Locks{t: t, ttl: ttl, wait: wait, began: time.Now(), cancel: cancel, granted: make(chan struct{})}
+	t.Cleanup(l.end)
+	for i, d := range stores {
+		client, err := leasehold.New(d, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.clients.Go(func() {
+			defer client.Close() //nolint:errcheck // the store may not answer
+			for n := 0; ctx.Err() == nil; n++ {
+				l.take(ctx, client, fmt.Sprint("p", i), fmt.Sprint("p", i, ".", n))
+			}
+		})
+	}
+	return l
+}
+
+// end ends the clients.
+func (l *Locks) end() {
+	l.cancel()
+	l.clients.Wait()
+}
+
+func (l *Locks) now() int64 { return int64(time.Since(l.began)) + 1 }
+
+func (l *Locks) add(r history.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records = append(l.records, r)
+	if r.What == history.Got {
+		close(l.granted)
+		l.granted = make(chan struct{})
+	}
+}
+
+// take locks or tries to, works under the lock for a moment, and releases it.
+func (l *Locks) take(ctx context.Context, client *leasehold.Client, proc, attempt string) {
+	note := func(what string, r history.Record) {
+		r.At, r.Proc, r.Attempt, r.What = l.now(), proc, attempt, what
+		l.add(r)
+	}
+	opts := []leasehold.Option{leasehold.WithName(attempt), leasehold.WithTTL(l.ttl), leasehold.WithReleaseTimeout(2 * l.ttl)}
+	ask := history.Record{Key: "k", Mode: history.Exclusive, TTL: int64(l.ttl), Undo: int64(2 * l.ttl)}
+	take := client.Mutex("k", opts...).TryLock
+	if l.wait > 0 && rand.IntN(2) == 0 {
+		take, ask.Wait = client.Mutex("k", append(opts, leasehold.WithMaxWait(l.wait))...).Lock, int64(l.wait)
+	}
+	note(history.Ask, ask)
+	lease, err := take(ctx)
+	if err != nil {
+		r := history.Record{Outcome: outcome(ctx, err), Note: err.Error()}
+		if held := (*leasehold.HeldError)(nil); errors.As(err, &held) {
+			r.Holder = held.Owner
+		}
+		note(history.None, r)
+		return
+	}
+	note(history.Got, history.Record{Lease: lease.ID(), Token: lease.Token(), Live: lease.Context().Err() == nil})
+	for range 1 + rand.IntN(3) {
+		time.Sleep(rand.N(5 * time.Millisecond)) // the work under the lock
+		live := history.Record{At: l.now(), Proc: proc, Attempt: attempt, What: history.Live}
+		if lease.Context().Err() == nil {
+			l.add(live)
+		}
+	}
+	note(history.Release, history.Record{})
+	r := history.Record{Outcome: history.OK}
+	if err := lease.Release(); err != nil {
+		r = history.Record{Outcome: outcome(ctx, err), Note: err.Error()}
+	}
+	note(history.Released, r)
+}
+
+func outcome(ctx context.Context, err error) string {
+	switch {
+	case errors.Is(err, leasehold.ErrLost):
+		return history.Lost
+	case errors.Is(err, leasehold.ErrUnknown):
+		return history.Unknown
+	case errors.Is(err, leasehold.ErrHeld):
+		return history.Held
+	case ctx.Err() != nil:
+		return history.Cancelled
+	}
+	return history.Unavailable
+}
+
+// Await waits until the lock has been granted n more times.
+func (l *Locks) Await(n int) {
+	l.t.Helper()
+	limit := time.After(patience)
+	for range n {
+		l.mu.Lock()
+		granted := l.granted
+		l.mu.Unlock()
+		select {
+		case <-granted:
+		case <-limit:
+			l.t.Fatalf("fewer than %d grants in %v", n, patience)
+		}
+	}
+}
+
+// Fault makes a fault. Its effects last for a TTL.
+func (l *Locks) Fault(name string, do func()) {
+	l.t.Helper()
+	since := l.now()
+	do()
+	l.add(history.Record{At: l.now() + int64(l.ttl), Since: since, What: history.Fault, Note: name})
+}
+
+// Judge ends the clients, and reports every promise that was broken.
+func (l *Locks) Judge() {
+	l.t.Helper()
+	l.end()
+	verdict := checker.Judge(history.Rules{Tokens: true}, l.records)
+	if len(verdict.Violations) > 0 {
+		l.t.Error(verdict)
+	}
+	if verdict.Refusals == 0 {
+		l.t.Errorf("nobody contended: %v", verdict)
+	}
+	l.t.Log(verdict)
+}
