@@ -12,5 +12,6 @@ import (
 var optional = []kind{
 	{[]string{"mysql", "mariadb"}, []string{"mysql://user:password@host:3306/database"}, opened(mysqldriver.Open)},
 	{[]string{"nats", "tls"}, []string{"nats://user:password@n1,n2,n3/bucket"}, opened(natsdriver.Open)},
+	{[]string{quorumPrefix + "mysql", quorumPrefix + "mariadb", quorumPrefix + "nats", quorumPrefix + "tls"}, nil, nil},
 	{[]string{"s3"}, []string{"s3://bucket/prefix?region=eu-central-1"}, opened(s3driver.Open)},
 }

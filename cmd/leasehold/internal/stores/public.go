@@ -14,7 +14,7 @@ func Public(rawURL string) (public string, secret bool) {
 		return rawURL, false
 	}
 	front, query, asked := strings.Cut(rest, "?")
-	front, secret = withoutPassword(scheme, front)
+	front, secret = withoutPassword(strings.TrimPrefix(scheme, quorumPrefix), front)
 	public = scheme + ":" + front
 	if !asked {
 		return public, secret

@@ -15,6 +15,7 @@ func TestPublic_HasNoPasswordHoweverItIsGiven(t *testing.T) {
 		"redis+sentinel://h/?master=m&sentinel-password=s3cret":           "redis+sentinel://h/?master=m",
 		"redis+sentinel://h/?sentinel_password=s3cret":                    "redis+sentinel://h/",
 		"nats://s3cret@a,b/locks":                                         "nats://a,b/locks",
+		"quorum+nats://s3cret@a,b,c/locks":                                "quorum+nats://a,b,c/locks",
 		"tls://u:s3cret@a,b?replicas=3":                                   "tls://u@a,b?replicas=3",
 		"https://:s3cret@locks.example.com/path":                          "https://locks.example.com/path",
 		"postgres://h/db?password=s3cret&sslpassword=s3cret":              "postgres://h/db",

@@ -21,7 +21,7 @@ const quorumPrefix = "quorum+"
 // quorum opens a store on several independent servers:
 //
 //	quorum+redis://user:password@h1:6379,h2,h3/0?prefix=app:
-//	quorum+postgres://user:password@h1,h2,h3/database
+//	quorum+postgres://user:password@h1,h2,h3/database (also mysql, mariadb, nats, tls)
 //	quorum://?node=redis://h1&node=rediss://h2&node=postgres%3A%2F%2Fh3%2Fapp%3Ftable%3Dlocks
 //
 // The last form is for nodes of different kinds, each with its own options; a URL with
@@ -96,9 +96,17 @@ func mixedNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option
 }
 
 // nodeSchemes returns the schemes of the stores that can be nodes: each is a server that
-// fails independently of the other nodes.
+// fails independently of the other nodes, and has a clock that is finer than a second.
 func nodeSchemes() []string {
-	return append(redisurl.Schemes(), "postgres", "postgresql", "http", "https")
+	schemes := append(redisurl.Schemes(), "http", "https")
+	for _, k := range kinds {
+		for _, scheme := range k.schemes {
+			if node, ok := strings.CutPrefix(scheme, quorumPrefix); ok && !slices.Contains(schemes, node) {
+				schemes = append(schemes, node)
+			}
+		}
+	}
+	return schemes
 }
 
 // quorumNodes splits a URL into one URL for each node; net/url does not support several hosts.

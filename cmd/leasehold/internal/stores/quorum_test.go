@@ -39,6 +39,8 @@ func TestOpen_QuorumURLs(t *testing.T) {
 		"quorum+redis://a,b,c?fencing=false&guard=false&max_skew=2s&timeout=500ms",
 		"quorum://?node=redis://a&node=postgres://u:p@b/db&node=rediss%3A%2F%2Fc%2F0%3Fprefix%3Dx%26timeout%3D1s&max-ttl=1m&timeout=500ms",
 		"quorum:?node=redis://a&node=http://b&node=unix:///c",
+		"quorum+mysql://u:p@a,b,c/db?table=locks&max-ttl=1m", "quorum+nats://a,b:4222,c/locks", "quorum+tls://a,b,c",
+		"quorum://?node=mariadb://u:p@a/db&node=nats://b&node=redis://c",
 	)
 	refuses(t, map[string]string{
 		"quorum+redis://":                                                 "name all of them",
@@ -58,6 +60,7 @@ func TestOpen_QuorumURLs(t *testing.T) {
 		"quorum://h1?node=redis://a":                                      "want the form",
 		"quorum://?node=redis://a&node=b":                                 "no kind",
 		"quorum://?node=redis://u:secret@a&node=file:///x":                "no kind",
+		"quorum://?node=redis://a&node=s3://bucket":                       "no kind",
 		"quorum://?node=redis://a&node=quorum%3A%2F%2F%3Fnode%3Dredis://": "no kind",
 		"quorum://?node=redis://:secret@a&node=redis://:secret@a":         "are both",
 		"quorum://?node=redis://a&node=redis://b&prefix=x":                "percent-encoded",

@@ -11,7 +11,7 @@ import (
 func malformed(secret string) (urls []string) {
 	for _, scheme := range []string{
 		"redis", "rediss", "unix", "redis+sentinel", "redis+cluster", "postgres", "postgresql", "http", "https", "memory",
-		"quorum", "quorum+redis", "quorum+postgres", "reddis", "s3",
+		"quorum", "quorum+redis", "quorum+postgres", "quorum+nats", "reddis", "s3", "nats", "mysql",
 	} {
 		for _, front := range []string{
 			"://u:" + secret + "@h", "://:" + secret + "@h:1", "://" + secret + "@h", "://u:" + secret + "@a,b:2,c", "://u:" + secret + "@[::1", "://u:" + secret + "@h:x",

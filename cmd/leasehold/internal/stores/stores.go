@@ -26,7 +26,7 @@ const Memory = "memory:"
 // kind is one kind of store.
 type kind struct {
 	schemes  []string
-	examples []string                                   // empty if only this process can use it
+	examples []string                                   // empty for the store of this process alone, and for further kinds of quorum
 	open     func(rawURL string) (driver.Driver, error) // nil for a quorum
 }
 
