@@ -1,5 +1,5 @@
 // Package play has clients contend for a lock, and updates for records, while a test makes faults, and
-// judges what they have seen. It is for the tests of drivers.
+// judges the histories. It is for the tests of drivers.
 package play
 
 import (
@@ -160,7 +160,7 @@ func (l *Locks) Judge() {
 		l.t.Error(verdict)
 	}
 	if verdict.Refusals == 0 {
-		l.t.Errorf("nobody contended: %v", verdict)
+		l.t.Errorf("no call was refused: %v", verdict)
 	}
 	l.t.Log(verdict)
 }
