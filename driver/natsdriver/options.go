@@ -40,7 +40,7 @@ func WithCreate(replicas int) Option {
 // passes after a write was sent, the outcome is unknown.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-var bucketForm = regexp.MustCompile(`^[A-Za-z0-9_-]{1,200}$`)
+var bucketForm = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 func newOptions(opts []Option) (options, error) {
 	o := options{bucket: "leasehold", timeout: 2 * time.Second}
@@ -48,7 +48,7 @@ func newOptions(opts []Option) (options, error) {
 		opt(&o)
 	}
 	switch {
-	case !bucketForm.MatchString(o.bucket):
+	case len(o.bucket) > 200 || !bucketForm.MatchString(o.bucket):
 		return o, fmt.Errorf("bucket %q is not 1 to 200 letters, digits, - and _", o.bucket)
 	case o.replicas != 0 && o.replicas != 1 && o.replicas != 3 && o.replicas != 5:
 		return o, errors.New("replicas: want 1, 3 or 5")

@@ -57,11 +57,11 @@ func newOptions(opts []Option) (options, error) {
 
 var (
 	prefixForm = regexp.MustCompile(`^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$`)
-	bucketForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]$`)
+	bucketForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]+[A-Za-z0-9]$`)
 )
 
 func checkBucket(name string) error {
-	if !bucketForm.MatchString(name) {
+	if len(name) > 63 || !bucketForm.MatchString(name) {
 		return check.Errorf("bucket name %q is not 3 to 63 of [A-Za-z0-9._-]", name)
 	}
 	return nil
