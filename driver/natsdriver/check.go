@@ -136,6 +136,8 @@ func (c *checkup) bucket(nc *nats.Conn) {
 			"no lock can be had", "create another one"),
 		doctor.If(!cfg.AllowMsgTTL, driver.Unsafe, "the bucket has no message TTLs", "no lock can be had, since records would stay for ever",
 			"create another one with create=true, or with --marker-ttl=1h"),
+		doctor.If(cfg.MaxMsgsPerSubject != 1, driver.Unsafe, "the bucket keeps old revisions",
+			"no lock can be had, since an old record may outlive the last", "`nats stream edit "+cfg.Name+" --max-msgs-per-subject=1`"),
 		doctor.If(cfg.MaxAge > 0, driver.Unsafe, fmt.Sprintf("the bucket forgets records after %v", cfg.MaxAge),
 			"a lock without renewals is forgotten while it is held", "`nats stream edit "+cfg.Name+" --max-age=0`"),
 		doctor.If(cfg.Discard == jetstream.DiscardOld && (cfg.MaxMsgs > 0 || cfg.MaxBytes > 0), driver.Unsafe,
@@ -143,8 +145,6 @@ func (c *checkup) bucket(nc *nats.Conn) {
 			"`nats stream edit "+cfg.Name+" --discard=new`, or remove its limits"),
 		doctor.If(cfg.MaxMsgs > 0 || cfg.MaxBytes > 0, driver.Warning, "the bucket is limited",
 			"when it is full no lock can be had", "remove its limits"),
-		doctor.If(cfg.MaxMsgsPerSubject != 1, driver.Warning, "the bucket keeps old revisions",
-			"lists and disks are larger", "set its history to 1"),
 		doctor.Good(fmt.Sprintf("%q has no limits", c.cfg.bucket)))
 	limit := nc.MaxPayload()
 	if cfg.MaxMsgSize > 0 {

@@ -63,7 +63,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 			c.MaxMsgs, c.Discard = 10, jetstream.DiscardOld
 		}), driver.Unsafe, "--discard=new"},
 		{"bucket", create("limited", func(c *jetstream.StreamConfig) { c.MaxMsgs = 10 }), driver.Warning, "limits"},
-		{"bucket", create("long", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), driver.Warning, "history"},
+		{"bucket", create("long", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }), driver.Unsafe, "old revisions"},
 		{"bucket", create("silent", func(c *jetstream.StreamConfig) { c.NoAck = true }), driver.Unsafe, "acknowledges no"},
 		{"bucket", create("copy", func(c *jetstream.StreamConfig) {
 			c.Subjects, c.Mirror = nil, &jetstream.StreamSource{Name: "KV_sound"}
@@ -75,7 +75,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		}
 	}
 	// The settings that can be used nevertheless are.
-	for _, name := range []string{"memory", "aging", "dropping", "long"} {
+	for _, name := range []string{"memory", "aging", "dropping"} {
 		d := openURL(t, url+"/"+name)
 		acquire(t, d, mutex(bucket, "a"), driver.Granted)
 		acquire(t, d, mutex(bucket, "b"), driver.Busy)

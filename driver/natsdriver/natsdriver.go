@@ -44,7 +44,7 @@
 //
 // # Requirements on the servers
 //
-// The servers have version 2.11 or later. The bucket has message TTLs, file storage and no limits:
+// The servers have version 2.11 or later. The bucket has message TTLs, a history of 1, file storage and no limits:
 // [WithCreate] makes such a bucket, or `nats kv add leasehold --replicas=3 --marker-ttl=1h`. Three
 // replicas survive the loss of one. A server acknowledges a write before it syncs it to its disk
 // (sync_interval, two minutes by default). So a killed server loses no lock, but a power failure

@@ -84,6 +84,7 @@ type state struct {
 	Config  struct {
 		Mirror *struct{ Name string }
 		TTLs   bool `json:"allow_msg_ttl"`
+		Keeps  int  `json:"max_msgs_per_subject"`
 	}
 }
 
@@ -99,6 +100,8 @@ func (b *bucket) clock(ctx context.Context) (time.Time, error) {
 		return time.Time{}, permanent(fmt.Errorf("the bucket is a mirror of %s: connect to the origin", s.Config.Mirror.Name))
 	case !s.Config.TTLs:
 		return time.Time{}, permanent(errors.New(settings[noTTL]))
+	case s.Config.Keeps != 1: // when the last record of a key ends, an older one with a longer life would be back
+		return time.Time{}, permanent(fmt.Errorf("the bucket keeps old revisions: `nats stream edit %s --max-msgs-per-subject=1`", b.stream()))
 	}
 	return s.Now, nil
 }
@@ -176,6 +179,9 @@ func (b *bucket) Swap(ctx context.Context, key, version string, next []byte) (ok
 	if next == nil {
 		msg.Header.Set("KV-Operation", "DEL") // for other readers of the bucket
 	}
+	// A message with a reason is removed by its number when it ends. For others the leader adds a
+	// mark, without a look at its revision: in a cluster that mark may replace the next record.
+	msg.Header.Set(jetstream.MarkerReasonHeader, "lock")
 	if seconds, err := life(next, read); err != nil {
 		return false, unavailable(err)
 	} else if seconds > 0 {
@@ -214,7 +220,7 @@ func life(record []byte, read string) (seconds int64, err error) {
 	return int64((max(end.Sub(time.UnixMilli(ms)), 0) + spare) / time.Second), err
 }
 
-// pageSize is the number of records of a page, each of which is a round trip.
+// pageSize is the number of records that a page looks at. Each takes a round trip.
 const pageSize = 100
 
 // List implements [roomdriver.Table]. The cursor is the number of a message. A record that is
@@ -230,16 +236,17 @@ func (b *bucket) List(ctx context.Context, prefix, cursor string) (page roomdriv
 	request := map[string]any{"seq": from, "next_by_subj": first + filter(prefix)}
 	m, now, err := b.load(ctx, request)
 	page.Now = now
-	for ; err == nil && m.Seq > 0; m, err = b.get(ctx, request) {
+	for n := 1; err == nil && m.Seq > 0; n++ {
 		key, ok := decode(strings.TrimPrefix(m.Subject, first))
 		if ok && len(m.Data) > 0 && strings.HasPrefix(key, prefix) {
 			page.Entries = append(page.Entries, roomdriver.Entry{Key: key, Record: m.Data})
 		}
-		request["seq"] = m.Seq + 1
-		if len(page.Entries) == pageSize {
+		if n == pageSize {
 			page.Next = strconv.FormatUint(m.Seq+1, 10)
 			break
 		}
+		request["seq"] = m.Seq + 1
+		m, err = b.get(ctx, request)
 	}
 	return page, err
 }
