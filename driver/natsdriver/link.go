@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -42,6 +43,9 @@ func (l *link) conn(ctx context.Context) (nc *nats.Conn, err error) {
 	}
 	if l.closed {
 		return nil, errClosed
+	}
+	if l.dial == nil && l.nc.IsClosed() {
+		return nil, permanent(errors.New("the connection that was given to New is closed"))
 	}
 	if l.dial != nil && (l.nc == nil || l.nc.IsClosed()) {
 		if nc, err = l.dial(); err != nil {
@@ -90,8 +94,13 @@ func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 			"raise max_payload of the servers, which is %d: %w", len(msg.Data), nc.MaxPayload(), err))
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrHeadersNotSupported):
 		return nil, unavailable(err)
+	case errors.Is(err, os.ErrDeadlineExceeded): // a part of the request was sent, so nothing may follow it
+		_ = nc.ForceReconnect()
 	case err != nil && ctx.Err() != nil:
 		err = context.Cause(ctx)
+		if last := nc.LastError(); errors.Is(err, context.DeadlineExceeded) && errors.Is(last, nats.ErrPermissionViolation) {
+			err = fmt.Errorf("%w; the last error of the connection: %v", err, last) //nolint:errorlint // perhaps of another request
+		}
 	}
 	if errors.Is(err, nats.ErrPermissionViolation) {
 		return nil, permanent(err)

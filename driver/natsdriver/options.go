@@ -86,7 +86,7 @@ func parse(text string) (config, error) {
 	}
 	var c config
 	for host := range strings.SplitSeq(rest[at:end], ",") {
-		one := scheme + "://" + rest[:at] + host
+		one := scheme + "://" + strings.ReplaceAll(rest[:at], ",", "%2C") + host // nats.go divides the list by commas
 		if v, err := url.Parse(one); err != nil || v.Hostname() == "" {
 			return config{}, errors.New("want hosts such as h1:4222,h2,h3")
 		}
@@ -124,6 +124,7 @@ func (c *config) connect(timeout time.Duration) (*nats.Conn, error) {
 	opts := []nats.Option{
 		nats.Name("leasehold"), nats.Timeout(timeout / time.Duration(len(c.servers))), nats.ReconnectBufSize(-1),
 		nats.MaxReconnects(-1), nats.ReconnectWait(100 * time.Millisecond), nats.PingInterval(timeout / 2), nats.MaxPingsOutstanding(2),
+		nats.FlusherTimeout(timeout), nats.ReconnectOnFlusherError(), // a write that blocks would hold up all calls
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // otherwise it prints to stderr
 	}
 	if c.tls != nil {
