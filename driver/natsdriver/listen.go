@@ -3,6 +3,8 @@ package natsdriver
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -60,13 +62,16 @@ func (b *bucket) listen(ctx context.Context, e *ear, receive func(body string)) 
 		sub, err = nc.ChanSubscribe(b.address(name), messages)
 		defer func() { _ = sub.Unsubscribe() }()
 	}
+	if err == nil {
+		err = b.refused(ctx, nc)
+	}
 	ticker := time.NewTicker(again)
 	defer ticker.Stop()
 	for seen := uint64(1 << 63); err == nil && !nc.IsClosed(); {
 		if n := nc.Stats().Reconnects; n != seen { // messages may have been lost
 			seen = n
-			receive("")
 			e.connected.Store(true)
+			receive("")
 		}
 		select {
 		case m := <-messages:
@@ -76,6 +81,19 @@ func (b *bucket) listen(ctx context.Context, e *ear, receive func(body string)) 
 			return
 		}
 	}
+}
+
+// refused returns an error if the user may not subscribe. The server tells that only to the connection.
+func (b *bucket) refused(ctx context.Context, nc *nats.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return err
+	}
+	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), `"`+b.address("")) {
+		return err
+	}
+	return nil
 }
 
 // ear is a subscription.
