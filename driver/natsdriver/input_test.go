@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,17 +65,19 @@ func TestOpen_AWrongURLIsInvalidAndShowsNoPassword(t *testing.T) {
 // The error of a wrong setting comes at once, and names the remedy.
 func TestAcquire_WhatTimeDoesNotHealIsSaidAtOnce(t *testing.T) {
 	withUsers := start(t, `authorization { users: [
-		{ user: boss, password: secret },
-		{ user: reader, password: secret, permissions: {
+		{ user: boss, password: "secret,1" },
+		{ user: reader, password: "secret,1", permissions: {
 			publish: ["$JS.API.STREAM.INFO.>", "$JS.API.STREAM.MSG.GET.>"], subscribe: "_INBOX.>" } },
-		{ user: least, password: secret, permissions: {
+		{ user: least, password: "secret,1", permissions: {
 			publish: ["$KV.leasehold.>", "$JS.API.STREAM.INFO.KV_leasehold", "$JS.API.STREAM.MSG.GET.KV_leasehold", "leasehold.leasehold.>",
 				"$JS.API.STREAM.CREATE.KV_leasehold", "$JS.API.INFO"],
 			subscribe: ["leasehold.leasehold.>", "_INBOX.>"] } },
-		{ user: blind, password: secret, permissions: { publish: ["$KV.>"], subscribe: ["_INBOX.>"] } },
+		{ user: blind, password: "secret,1", permissions: { publish: ["$KV.>"], subscribe: ["_INBOX.>"] } },
+		{ user: deaf, password: "secret,1", permissions: { publish: ">", subscribe: ["_INBOX.>"] } },
+		{ user: unanswered, password: "secret,1", permissions: { publish: ">", subscribe: ["leasehold.>"] } },
 	] }`)
 	as := func(user string) string {
-		return strings.Replace(withUsers.url(), "nats://", "nats://"+user+":secret@", 1) + "/"
+		return strings.Replace(withUsers.url(), "nats://", "nats://"+user+":secret,1@", 1) + "/"
 	}
 	least := openURL(t, as("least")+"?create=true")
 	sub, err := least.Watch(func(driver.Hint) {})
@@ -82,6 +85,12 @@ func TestAcquire_WhatTimeDoesNotHealIsSaidAtOnce(t *testing.T) {
 	defer sub.Close()
 	warm(t, least)
 	eventually(t, func() bool { return sub.Address() != "" })
+	deaf := openURL(t, as("deaf"))
+	deaf.table.listen(t.Context(), new(ear), func(string) { t.Error("a subscription that is refused has an address") })
+	unanswered := openURL(t, as("unanswered")+"?timeout=300ms")
+	if _, err := unanswered.Acquire(t.Context(), mutex("k", "a")); !strings.Contains(fmt.Sprint(err), `Subscription to "_INBOX.`) {
+		t.Error(err)
+	}
 	cert, key := certificate(t)
 	secured := start(t, fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key))
 	plain, _ := one(t)
@@ -89,6 +98,7 @@ func TestAcquire_WhatTimeDoesNotHealIsSaidAtOnce(t *testing.T) {
 	noError(t, err)
 	for _, cfg := range []jetstream.KeyValueConfig{
 		{Bucket: "plain"}, {Bucket: "origin", LimitMarkerTTL: time.Hour}, {Bucket: "mirror", Mirror: &jetstream.StreamSource{Name: "origin"}},
+		{Bucket: "revisions", LimitMarkerTTL: time.Hour, History: 5},
 	} {
 		_, err := js.CreateKeyValue(t.Context(), cfg)
 		noError(t, err)
@@ -97,6 +107,7 @@ func TestAcquire_WhatTimeDoesNotHealIsSaidAtOnce(t *testing.T) {
 		{plain + "/none", "create=true"},
 		{plain + "/plain", "--marker-ttl"},
 		{plain + "/mirror", "origin"},
+		{plain + "/revisions", "--max-msgs-per-subject=1"},
 		{plain + "/?create=true&replicas=3", "replicas"},
 		{as("wrong"), "Authorization"},
 		{as("reader"), "allow it to publish to $KV.leasehold.k"},
@@ -195,5 +206,35 @@ func TestBucket_EachMessageHasAnEnd(t *testing.T) {
 		if err != nil || ttl < most/2 || ttl > most {
 			t.Errorf("%s: %v, %v", key, head, err)
 		}
+		// The server removes the message alone, and adds none, which might replace another record.
+		short := &nats.Msg{Subject: d.table.subject("short"), Header: head, Data: answer.Message.Data}
+		short.Header.Set("Nats-TTL", "1")
+		short.Header.Del(jetstream.ExpectedLastSubjSeqHeader)
+		_, err = d.table.ask(t.Context(), short)
+		noError(t, err)
+		first, err := d.table.get(t.Context(), map[string]any{"last_by_subj": short.Subject})
+		noError(t, err)
+		eventually(t, func() bool {
+			m, err := d.table.get(t.Context(), map[string]any{"last_by_subj": short.Subject})
+			if err == nil && m.Seq > first.Seq {
+				t.Fatalf("%s: message %d follows %d", key, m.Seq, first.Seq)
+			}
+			return err == nil && m.Seq == 0
+		})
+	}
+}
+
+func TestList_APageIsBoundedThoughItsRecordsHaveOtherPrefixes(t *testing.T) {
+	d := newStore(t)
+	for i := range pageSize {
+		acquire(t, d, mutex(fmt.Sprint("other", i), "a"), driver.Granted)
+	}
+	acquire(t, d, mutex("last", "a"), driver.Granted)
+	keys, next, err := d.List(t.Context(), "las", "")
+	if err != nil || len(keys) > 0 || next == "" {
+		t.Fatalf("%q, %q, %v", keys, next, err)
+	}
+	if keys, next, err = d.List(t.Context(), "las", next); err != nil || !slices.Equal(keys, []string{"last"}) || next != "" {
+		t.Errorf("%q, %q, %v", keys, next, err)
 	}
 }

@@ -3,6 +3,7 @@ package natsdriver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -132,6 +133,39 @@ func TestNew_AConnectionThatIsAwayBuffersNoRequests(t *testing.T) {
 	if !holds(t, direct, "k", "a") {
 		t.Error("the lease is gone")
 	}
+	nc.Close()
+	if _, err = d.Acquire(t.Context(), mutex("other", "a")); !errors.Is(err, driver.ErrPermanent) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A write that the network does not take holds the connection's lock. It ends, and the next call
+// has another connection.
+func TestSwap_AWriteThatBlocksEndsTheConnection(t *testing.T) {
+	d, _, p := newStoreBehind(t, "?timeout=1s")
+	p.Strand()
+	begin := time.Now()
+	for i := range 24 { // more than the buffers between here and the proxy
+		go func() {
+			_, _ = d.table.Swap(t.Context(), fmt.Sprint("large", i), "0 0", append([]byte{1}, make([]byte, 900_000)...))
+		}()
+	}
+	warm(t, d)
+	if took := time.Since(begin); took > 30*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestListen_TheFirstMessageIsThatTheAddressIsKnown(t *testing.T) {
+	d := newStore(t)
+	subs, addresses := make(chan driver.Subscription, 1), make(chan string, 1)
+	sub, err := d.table.Listen(func(string) { addresses <- (<-subs).Address() })
+	noError(t, err)
+	subs <- sub
+	if <-addresses == "" {
+		t.Error("there is no address")
+	}
+	noError(t, sub.Close())
 }
 
 func TestAcquire_ARecordThatIsTooLargeIsRefusedByItsReason(t *testing.T) {
