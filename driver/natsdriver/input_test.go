@@ -206,7 +206,7 @@ func TestBucket_EachMessageHasAnEnd(t *testing.T) {
 		if err != nil || ttl < most/2 || ttl > most {
 			t.Errorf("%s: %v, %v", key, head, err)
 		}
-		// The server removes the message alone, and adds none, which might replace another record.
+		// The server removes the message and adds no mark, which might replace another record.
 		short := &nats.Msg{Subject: d.table.subject("short"), Header: head, Data: answer.Message.Data}
 		short.Header.Set("Nats-TTL", "1")
 		short.Header.Del(jetstream.ExpectedLastSubjSeqHeader)

@@ -94,7 +94,7 @@ func (l *link) ask(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 			"raise max_payload of the servers, which is %d: %w", len(msg.Data), nc.MaxPayload(), err))
 	case errors.Is(err, nats.ErrReconnectBufExceeded), errors.Is(err, nats.ErrHeadersNotSupported):
 		return nil, unavailable(err)
-	case errors.Is(err, os.ErrDeadlineExceeded): // a part of the request was sent, so nothing may follow it
+	case errors.Is(err, os.ErrDeadlineExceeded): // a part of the request was sent, so no other request may follow
 		_ = nc.ForceReconnect()
 	case err != nil && ctx.Err() != nil:
 		err = context.Cause(ctx)

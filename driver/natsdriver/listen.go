@@ -83,7 +83,7 @@ func (b *bucket) listen(ctx context.Context, e *ear, receive func(body string)) 
 	}
 }
 
-// refused returns an error if the user may not subscribe. The server tells that only to the connection.
+// refused returns an error if the user may not subscribe. The server reports that to the connection only.
 func (b *bucket) refused(ctx context.Context, nc *nats.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()

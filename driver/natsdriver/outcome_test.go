@@ -139,7 +139,7 @@ func TestNew_AConnectionThatIsAwayBuffersNoRequests(t *testing.T) {
 	}
 }
 
-// A write that the network does not take holds the connection's lock. It ends, and the next call
+// A write that blocks holds the connection's lock. The write ends, and the next call
 // has another connection.
 func TestSwap_AWriteThatBlocksEndsTheConnection(t *testing.T) {
 	d, _, p := newStoreBehind(t, "?timeout=1s")
@@ -156,7 +156,7 @@ func TestSwap_AWriteThatBlocksEndsTheConnection(t *testing.T) {
 	}
 }
 
-func TestListen_TheFirstMessageIsThatTheAddressIsKnown(t *testing.T) {
+func TestListen_AnnouncesTheAddress(t *testing.T) {
 	d := newStore(t)
 	subs, addresses := make(chan driver.Subscription, 1), make(chan string, 1)
 	sub, err := d.table.Listen(func(string) { addresses <- (<-subs).Address() })
