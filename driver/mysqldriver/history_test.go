@@ -89,17 +89,13 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 // TestQuorum_OfTablesOutlivesOne takes one lock by many clients of three nodes, of which one is lost.
 func TestQuorum_OfTablesOutlivesOne(t *testing.T) {
 	url := mysqltest.Shared(t).URL() + "create=true&poll=5ms&table=node"
-	var stores []driver.Driver
-	var lost []*Driver
+	var stores, lost []driver.Driver
 	for range 4 {
 		var nodes []driver.Driver
 		for i := range 3 {
-			d := warm(t, openURL(t, fmt.Sprint(url, i)))
-			nodes = append(nodes, d)
-			if i == 0 {
-				lost = append(lost, d)
-			}
+			nodes = append(nodes, warm(t, openURL(t, fmt.Sprint(url, i))))
 		}
+		lost = append(lost, nodes[0])
 		quorum, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(20*time.Second))
 		noError(t, err)
 		stores = append(stores, quorum)

@@ -2,7 +2,6 @@ package natsdriver
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,11 +13,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/test/checker"
-	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
@@ -112,99 +110,11 @@ func TestOpen_AServerThatComesLaterIsFound(t *testing.T) {
 	noError(t, sub.Close())
 }
 
-// change is an update of a key: the record that it read and the record that it wrote.
-type change struct {
-	key, before, after string
-	sure               bool
-}
-
-// chain records updates.
-type chain struct {
-	mu      sync.Mutex
-	changes []change
-	sure    int
-	unsure  int
-	failed  int
-}
-
-// work inserts, replaces and removes at random.
-func (c *chain) work(ctx context.Context, d *Driver, name string) {
-	for n := 0; ctx.Err() == nil; n++ {
-		one := change{key: fmt.Sprint("chain", rand.IntN(3))}
-		err := d.table.Update(ctx, one.key, func(record []byte, now time.Time) ([]byte, error) {
-			one.before, one.after = "", ""
-			if record != nil {
-				one.before = string(record[9:])
-			}
-			if rand.IntN(4) == 0 {
-				return nil, nil
-			}
-			one.after = fmt.Sprint(name, ".", n)
-			head := binary.BigEndian.AppendUint64([]byte{1}, uint64(now.Add(time.Hour).UnixMilli())) //nolint:gosec // after 1970
-			return append(head, one.after...), nil
-		})
-		one.sure = err == nil
-		if err != nil {
-			time.Sleep(time.Millisecond) // it is not connected again yet
-		}
-		c.mu.Lock()
-		switch {
-		case errors.Is(err, driver.ErrUnavailable):
-			c.failed++
-		case one.before != one.after:
-			c.changes = append(c.changes, one)
-			if c.sure++; err != nil {
-				c.sure, c.unsure = c.sure-1, c.unsure+1
-			}
-		}
-		c.mu.Unlock()
-	}
-}
-
-// check reports updates that cannot have happened one after the other. Each record has at most
-// one certain successor, and each record that was read was written by an update that may have written it.
-func (c *chain) check(t *testing.T) {
-	t.Helper()
-	written, read := make(map[[2]string]bool), make(map[[2]string]change)
-	for _, one := range c.changes {
-		written[[2]string{one.key, one.after}] = true
-	}
-	for _, one := range c.changes {
-		at := [2]string{one.key, one.before}
-		if one.before == "" {
-			continue
-		}
-		if !written[at] {
-			t.Errorf("%+v has read a record that was certainly not written", one)
-		}
-		if other, ok := read[at]; ok && one.sure {
-			t.Errorf("both %+v and %+v follow %q", other, one, one.before)
-		}
-		if one.sure {
-			read[at] = one
-		}
-	}
-	t.Logf("%d certain updates, %d of unknown outcome, %d that failed", c.sure, c.unsure, c.failed)
-}
-
-func TestUpdate_TheChainFindsALostUpdate(t *testing.T) {
-	for name, changes := range map[string][]change{
-		"lost":    {{"a", "", "1", true}, {"a", "1", "2", true}, {"a", "1", "3", true}},
-		"refused": {{"a", "", "1", true}, {"a", "2", "3", true}},
-	} {
-		inner := new(testing.T)
-		(&chain{changes: changes}).check(inner)
-		if !inner.Failed() {
-			t.Errorf("%s: not found", name)
-		}
-	}
-}
-
 // TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote cuts connections in the middle of many updates.
 func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	url, bucket := one(t)
 	warm(t, openURL(t, url+"/"+bucket+"?create=true"))
-	c := new(chain)
+	c := new(play.Chain)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	var proxies []*tcpproxy.Proxy
@@ -213,10 +123,10 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 		proxies = append(proxies, p)
 		d := openURL(t, through(p)+"/"+bucket)
 		for j := range 2 {
-			all.Go(func() { c.work(ctx, d, fmt.Sprint(i, ".", j)) })
+			all.Go(func() { c.Work(ctx, d.table, fmt.Sprint(i, ".", j)) })
 		}
 	}
-	for cuts, begin := 0, time.Now(); ; cuts++ {
+	for cuts := range 20 {
 		if p := proxies[rand.IntN(len(proxies))]; cuts%3 == 2 {
 			p.CutAll()
 		} else {
@@ -227,22 +137,14 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 			select {
 			case <-cut.Fired():
 			case <-time.After(time.Minute):
-				t.Error("no update was made")
+				t.Fatal("no update was made")
 			}
 		}
-		c.mu.Lock()
-		enough := cuts >= 20 && c.sure >= 200 && c.unsure >= 10 && c.failed > 0
-		c.mu.Unlock()
-		if time.Since(begin) > time.Minute {
-			t.Error("too little happened")
-		}
-		if enough || t.Failed() {
-			break
-		}
 	}
+	c.Await(t, 200, 10)
 	cancel()
 	all.Wait()
-	c.check(t)
+	c.Judge(t)
 }
 
 // fault disturbs a cluster, and returns when it is over.
@@ -288,110 +190,55 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 	url := c.url() + "?create=true&replicas=3"
 	warm(t, openURL(t, url))
 	ctx, cancel := context.WithCancel(t.Context())
-	h := new(play)
-	records := new(chain)
+	defer cancel()
+	records := new(play.Chain)
 	var all sync.WaitGroup
+	var stores []driver.Driver
 	for i := range 8 {
-		d, err := Open(url)
-		noError(t, err)
-		client, err := leasehold.New(d, leasehold.WithTTL(ttl), leasehold.WithMaxOutage(time.Minute))
-		noError(t, err)
-		all.Go(func() { h.work(ctx, client, fmt.Sprint("p", i)) })
+		stores = append(stores, openURL(t, url))
 		if i%2 == 0 {
-			all.Go(func() { records.work(ctx, warm(t, openURL(t, url)), fmt.Sprint(i)) })
+			all.Go(func() { records.Work(ctx, warm(t, openURL(t, url)).table, fmt.Sprint(i)) })
 		}
 	}
+	locks := play.Start(t, 10*time.Second, time.Minute, stores...)
 	for range 6 {
 		for _, f := range faults {
-			since := now()
-			f.do(t, c)
-			warm(t, openURL(t, url))
-			h.Add(history.Record{At: now() + int64(ttl), Since: since, What: history.Fault, Note: f.name})
-			h.await(t, 20)
+			locks.Fault(f.name, func() {
+				f.do(t, c)
+				warm(t, openURL(t, url))
+			})
+			locks.Await(20)
 		}
 	}
+	locks.Judge()
 	cancel()
 	all.Wait()
-	verdict := checker.Judge(history.Rules{Tokens: true}, h.records)
-	t.Log(verdict)
-	if len(verdict.Violations) > 0 {
-		t.Error("a promise is broken")
-	}
-	records.check(t)
+	records.Judge(t)
 }
 
-const ttl = 10 * time.Second
-
-var started = time.Now()
-
-func now() int64 { return int64(time.Since(started)) + 1 }
-
-// play records a history.
-type play struct {
-	mu      sync.Mutex
-	records []history.Record
-	grants  int
-}
-
-// Add implements [history.Sink].
-func (p *play) Add(r history.Record) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.records = append(p.records, r)
-	if r.What == history.Got {
-		p.grants++
+// TestQuorum_OfBucketsOutlivesOne takes one lock by many clients of three nodes, of which one is lost.
+func TestQuorum_OfBucketsOutlivesOne(t *testing.T) {
+	url, bucket := one(t)
+	var stores, lost []driver.Driver
+	for range 4 {
+		var nodes []driver.Driver
+		for i := range 3 {
+			nodes = append(nodes, warm(t, openURL(t, fmt.Sprint(url, "/", bucket, "-", i, "?create=true"))))
+		}
+		lost = append(lost, nodes[0])
+		quorum, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(20*time.Second))
+		noError(t, err)
+		stores = append(stores, quorum)
 	}
-}
-
-// await waits for more grants.
-func (p *play) await(t *testing.T, more int) {
-	t.Helper()
-	count := func() int {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.grants
-	}
-	enough := count() + more
-	eventually(t, func() bool { return count() >= enough })
-}
-
-// work locks and releases until ctx ends.
-func (p *play) work(ctx context.Context, client *leasehold.Client, proc string) {
-	defer client.Close()
-	for n := 0; ctx.Err() == nil; n++ {
-		key, attempt := fmt.Sprint("k", n%2), fmt.Sprint(proc, ".", n)
-		note := func(what string, r history.Record) {
-			r.At, r.Proc, r.What, r.Attempt, r.Key = now(), proc, what, attempt, key
-			p.Add(r)
+	locks := play.Start(t, 2*time.Second, 5*time.Second, stores...)
+	locks.Await(20)
+	locks.Fault("a node is lost", func() {
+		for _, d := range lost {
+			noError(t, d.Close())
 		}
-		note(history.Ask, history.Record{Mode: history.Exclusive, TTL: int64(ttl), Wait: int64(time.Minute), Undo: int64(ttl)})
-		lease, err := client.Mutex(key, leasehold.WithName(attempt)).Lock(ctx)
-		if err != nil {
-			outcome := history.Unavailable
-			if ctx.Err() != nil {
-				outcome = history.Cancelled
-			} else if errors.Is(err, leasehold.ErrUnknown) {
-				outcome = history.Unknown
-			}
-			note(history.None, history.Record{Outcome: outcome, Note: err.Error()})
-			continue
-		}
-		note(history.Got, history.Record{Lease: lease.ID(), Token: lease.Token(), Live: lease.Context().Err() == nil})
-		for range rand.IntN(4) {
-			time.Sleep(time.Millisecond) // the work under the lock
-			at := now()
-			if lease.Context().Err() == nil {
-				p.Add(history.Record{At: at, Proc: proc, What: history.Live, Attempt: attempt})
-			}
-		}
-		note(history.Release, history.Record{})
-		outcome := history.OK
-		if err := lease.Release(); err != nil {
-			outcome = history.Unknown
-		}
-		note(history.Released, history.Record{Outcome: outcome})
-	}
-	p.Add(history.Record{At: now(), Proc: proc, What: history.Bye})
+	})
+	locks.Await(20)
+	locks.Judge()
 }
 
 func TestClose_LeavesNoGoroutineAndTheUsersConnection(t *testing.T) {
