@@ -65,6 +65,8 @@ var (
 
 // Acquire implements [driver.Driver].
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	req.TTL, req.TicketTTL = d.cfg.longer(req.TTL), d.cfg.longer(req.TicketTTL)
+	req.LockDelay, req.ConfirmWindow = d.cfg.longer(req.LockDelay), d.cfg.longer(req.ConfirmWindow)
 	reply, probe, err := d.enter(ctx, req, "")
 	if probe != "" {
 		return d.enterMarked(ctx, req, probe)
@@ -132,6 +134,7 @@ func (c *entering) lowers(r *room.Record, now int64) bool {
 
 // Release implements [driver.Driver].
 func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	ref.KeepClosed, ref.RejectIDFor = d.cfg.longer(ref.KeepClosed), d.cfg.longer(ref.RejectIDFor)
 	c := releasings.Get().(*releasing)
 	*c = releasing{visit: visit{key: ref.Key}, ref: ref}
 	if ref.SingleUseID && ref.RejectIDFor > 0 {

@@ -31,7 +31,7 @@ func (d *Driver) Reserve(ctx context.Context, by string, life time.Duration) (bo
 	if err := d.usable(ctx); err != nil {
 		return false, err
 	}
-	c := reserving{visit: visit{key: markKey}, by: by, life: life}
+	c := reserving{visit: visit{key: markKey}, by: by, life: d.cfg.longer(life)}
 	if err := d.visit(ctx, &c); err != nil {
 		return false, err
 	}
@@ -59,6 +59,7 @@ func (d *Driver) Mark(ctx context.Context, mark driver.Mark, by string) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
+	mark.Quarantine = d.cfg.longer(mark.Quarantine)
 	return d.visit(ctx, &marking{visit: visit{key: markKey}, mark: mark, by: by})
 }
 

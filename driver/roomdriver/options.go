@@ -8,6 +8,15 @@ type Option func(*config)
 type config struct {
 	memory   time.Duration
 	interval time.Duration
+	margin   time.Duration
+}
+
+// longer returns a duration for the record. 0 stays 0.
+func (c *config) longer(d time.Duration) time.Duration {
+	if d <= 0 {
+		return d
+	}
+	return d + c.margin
 }
 
 // WithMemory sets for how long a table without a counter ([Found]) remembers a token after it
@@ -24,6 +33,14 @@ func WithMemory(d time.Duration) Option {
 // records, see [End].
 func WithSweep(interval time.Duration) Option {
 	return func(c *config) { c.interval = max(interval, 0) }
+}
+
+// WithMargin makes everything in the table last longer than its caller expects: leases, places in the
+// queue, delays. It is for tables whose clock counts in steps, or is read on servers with different
+// clocks: a duration that is measured by two readings may be too short by a step and by the
+// difference of the clocks. The lock of a dead holder opens later by the margin. Negative values count as 0.
+func WithMargin(d time.Duration) Option {
+	return func(c *config) { c.margin = max(d, 0) }
 }
 
 func newConfig(options []Option) config {

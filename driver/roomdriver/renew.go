@@ -31,6 +31,10 @@ func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 		return
 	}
 	b.refs = slices.Clone(refs) // the caller's may change when it has left
+	for i := range b.refs {
+		ref := &b.refs[i]
+		ref.TTL, ref.TicketTTL = d.cfg.longer(ref.TTL), d.cfg.longer(ref.TicketTTL)
+	}
 	b.answered = make([]bool, len(refs))
 	done := make(chan struct{})
 	go func() {
