@@ -96,7 +96,7 @@ func Open(url string, opts ...Option) (*Driver, error) {
 func open(client *s3.Client, name string, o options, opts ...roomdriver.Option) *Driver {
 	b := &bucket{client: client, name: name, options: o}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	opts = append([]roomdriver.Option{roomdriver.WithSweep(sweepEvery)}, opts...)
+	opts = append([]roomdriver.Option{roomdriver.WithSweep(sweepEvery), roomdriver.WithMargin(margin)}, opts...)
 	return &Driver{rooms: roomdriver.New(table{roomdriver.FromSwapper(b), b}, opts...), bucket: b}
 }
 
@@ -110,21 +110,11 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// longer returns a duration for the record. 0 stays 0.
-func longer(d time.Duration) time.Duration {
-	if d <= 0 {
-		return d
-	}
-	return d + margin
-}
-
 // Acquire implements [driver.Driver].
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	if err := checkTTL(req.TTL); err != nil {
 		return driver.Reply{}, err
 	}
-	req.TTL, req.TicketTTL, req.LockDelay = longer(req.TTL), longer(req.TicketTTL), longer(req.LockDelay)
-	req.ConfirmWindow = longer(req.ConfirmWindow)
 	return d.rooms.Acquire(ctx, req)
 }
 
@@ -137,25 +127,7 @@ func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 			each(i, driver.Reply{}, err)
 			continue
 		}
-		ref.TTL, ref.TicketTTL = longer(ref.TTL), longer(ref.TicketTTL)
 		taken, index = append(taken, ref), append(index, i)
 	}
 	d.rooms.Renew(ctx, taken, func(i int, reply driver.Reply, err error) { each(index[i], reply, err) })
-}
-
-// Release implements [driver.Driver].
-func (d *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	ref.KeepClosed, ref.RejectIDFor = longer(ref.KeepClosed), longer(ref.RejectIDFor)
-	return d.rooms.Release(ctx, ref)
-}
-
-// Reserve implements [driver.Marker].
-func (d *Driver) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
-	return d.rooms.Reserve(ctx, by, longer(life))
-}
-
-// Mark implements [driver.Marker].
-func (d *Driver) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	mark.Quarantine = longer(mark.Quarantine)
-	return d.rooms.Mark(ctx, mark, by)
 }
