@@ -41,7 +41,7 @@ help: ## Print this list
 build: ## Build everything, the command into bin/
 	$(GO) build ./...
 	@mkdir -p bin
-	$(GO) build -o bin/ ./cmd/leasehold
+	$(GO) build -tags grpcnotrace -o bin/ ./cmd/leasehold
 
 .PHONY: deps
 deps: ## Download what make test and make lint need and is missing (Debian, Go modules)
@@ -113,7 +113,7 @@ test-long: deps-night ## Run at full length what make test plays a part of, and 
 
 # The packages of which -short leaves something out, but for those that run alone, and the
 # longest first.
-LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver ./driver/mysqldriver ./driver/natsdriver ./driver/s3driver $(COUNTED)
+LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver ./driver/etcddriver ./driver/mysqldriver ./driver/natsdriver ./driver/s3driver $(COUNTED)
 LONGPACKAGES ?= 3
 
 .PHONY: nested

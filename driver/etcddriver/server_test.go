@@ -1,0 +1,221 @@
+package etcddriver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		for _, end := range examples.ends {
+			end()
+		}
+		os.Exit(code)
+	}))
+}
+
+// ofExamples replaces the test of a server, for examples.
+type ofExamples struct {
+	testing.TB
+	ends []func()
+}
+
+var examples = new(ofExamples)
+
+func (*ofExamples) Helper()                        {}
+func (*ofExamples) Context() context.Context       { return context.Background() }
+func (*ofExamples) Fatal(args ...any)              { panic(fmt.Sprint(args...)) }
+func (*ofExamples) Fatalf(form string, arg ...any) { panic(fmt.Sprintf(form, arg...)) }
+func (e *ofExamples) Cleanup(end func())           { e.ends = append(e.ends, end) }
+func (e *ofExamples) TempDir() string {
+	dir, err := os.MkdirTemp("", "etcddriver")
+	if err != nil {
+		panic(err)
+	}
+	e.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// member is a process of etcd.
+type member struct {
+	client, peer string // addresses
+	dir          string
+	args         []string
+	cmd          *exec.Cmd
+}
+
+// cluster is a cluster of etcd.
+type cluster []*member
+
+// startCluster starts members that no other test uses. LEASEHOLD_ETCD_SERVER is the path of
+// another etcd.
+func startCluster(tb testing.TB, n int, args ...string) cluster {
+	tb.Helper()
+	c := make(cluster, n)
+	var initial []string
+	for i := range c {
+		c[i] = &member{client: freeAddress(tb), peer: freeAddress(tb), dir: tb.TempDir()}
+		initial = append(initial, fmt.Sprintf("m%d=http://%s", i, c[i].peer))
+	}
+	for i, m := range c {
+		m.args = append([]string{
+			"--name", fmt.Sprint("m", i), "--data-dir", filepath.Join(m.dir, "data"), "--log-level", "warn", "--logger", "zap",
+			"--listen-client-urls", "http://" + m.client, "--advertise-client-urls", "http://" + m.client,
+			"--listen-peer-urls", "http://" + m.peer, "--initial-advertise-peer-urls", "http://" + m.peer,
+			"--initial-cluster", strings.Join(initial, ","), "--unsafe-no-fsync",
+		}, args...)
+		m.start(tb)
+		tb.Cleanup(m.kill)
+	}
+	c.await(tb)
+	return c
+}
+
+func freeAddress(tb testing.TB) string {
+	tb.Helper()
+	host, port, err := redistest.FreeAddress()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return net.JoinHostPort(host, fmt.Sprint(port))
+}
+
+func (m *member) start(tb testing.TB) {
+	tb.Helper()
+	program := cmp.Or(os.Getenv("LEASEHOLD_ETCD_SERVER"), "etcd")
+	path, err := exec.LookPath(program)
+	if err != nil {
+		tb.Fatalf("%v: the tests need an etcd, from Debian's package etcd-server", err)
+	}
+	log, err := os.OpenFile(filepath.Join(m.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer log.Close()
+	m.cmd = exec.Command(path, m.args...) //nolint:gosec // the server under test
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	m.cmd.SysProcAttr = ownGroup()
+	if err := m.cmd.Start(); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func (m *member) kill() {
+	_ = m.cmd.Process.Kill()
+	_ = m.cmd.Wait()
+}
+
+func (m *member) signal(tb testing.TB, s syscall.Signal) {
+	tb.Helper()
+	if err := m.cmd.Process.Signal(s); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// await waits until the cluster serves.
+func (c cluster) await(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	for _, m := range c { // gRPC waits a second after a refused connection
+		for ctx.Err() == nil {
+			if conn, err := net.Dial("tcp", m.client); err == nil {
+				_ = conn.Close()
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	client := dial(tb, c.url())
+	defer client.Close()
+	for {
+		try, stop := context.WithTimeout(ctx, time.Second)
+		_, err := client.Get(try, "x")
+		stop()
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil {
+			log, _ := os.ReadFile(filepath.Join(c[0].dir, "log"))
+			tb.Fatalf("etcd does not serve: %v\n%s", err, log)
+		}
+	}
+}
+
+func (c cluster) endpoints() (list []string) {
+	for _, m := range c {
+		list = append(list, m.client)
+	}
+	return list
+}
+
+func (c cluster) url() string { return "etcd://" + strings.Join(c.endpoints(), ",") }
+
+func dial(tb testing.TB, url string) *clientv3.Client {
+	tb.Helper()
+	cfg, _, err := parse(url)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	client, err := clientv3.New(cfg)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return client
+}
+
+// openURL opens a store, which the test's end closes.
+func openURL(tb testing.TB, url string, opts ...Option) *Driver {
+	tb.Helper()
+	d, err := Open(url, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+var sharedServer = sync.OnceValue(func() string { return startCluster(examples, 1)[0].client })
+
+// ServerOfExamples returns the address of an etcd for examples, and for tests that do not disturb it.
+func ServerOfExamples() string { return sharedServer() }
+
+// shared returns the URL of a store of the test's own, on that etcd.
+func shared(t testing.TB) string { return "etcd://" + sharedServer() + "/" + url.PathEscape(t.Name()) }
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until ok.
+func eventually(t testing.TB, ok func() bool) {
+	t.Helper()
+	for start := time.Now(); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > time.Minute {
+			t.Fatal("it did not happen within a minute")
+		}
+	}
+}
