@@ -136,9 +136,10 @@ echo all done
 	}
 }
 
-// maxBinary is the greatest size of a stripped binary, 20 MB. It has 19.9; a package that looks up
-// methods by name, such as text/template, would bring it to 30.
-const maxBinary = 20_000_000
+// maxBinary is the greatest size of a stripped binary, 32 MB. It has 30.2; a package that looks up
+// methods by name, such as text/template, would bring it to 50. The build tag grpcnotrace leaves that
+// package out of gRPC.
+const maxBinary = 32_000_000
 
 func TestRelease_TheBinaryIsSmallEnough(t *testing.T) {
 	t.Parallel()

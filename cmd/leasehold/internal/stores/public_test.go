@@ -17,6 +17,7 @@ func TestPublic_HasNoPasswordHoweverItIsGiven(t *testing.T) {
 		"nats://s3cret@a,b/locks":                                         "nats://a,b/locks",
 		"quorum+nats://s3cret@a,b,c/locks":                                "quorum+nats://a,b,c/locks",
 		"tls://u:s3cret@a,b?replicas=3":                                   "tls://u@a,b?replicas=3",
+		"etcds://u:s3cret@a,b/locks?ca=y":                                 "etcds://u@a,b/locks?ca=y",
 		"https://:s3cret@locks.example.com/path":                          "https://locks.example.com/path",
 		"postgres://h/db?password=s3cret&sslpassword=s3cret":              "postgres://h/db",
 		"postgres://h/db?listen=postgres%3A%2F%2Fu%3As3cret%40h%2Fdb":     "postgres://h/db?listen=postgres%3A%2F%2Fu%40h%2Fdb",

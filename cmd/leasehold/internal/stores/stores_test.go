@@ -95,12 +95,15 @@ func TestOpen_StoresWithLargeClients(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	opens(t,
 		"mysql://u:p@h/app?create=true", "mariadb://u@h:3307/app?poll=50ms", "nats://u:p@a,b:4223/locks?create=true&replicas=3", "tls://a,b",
+		"etcd://u:p@a,b:2380/team?timeout=3s", "etcds://a,b?prefix=",
 		"s3://locks/team?region=eu-central-1", "s3://locks?endpoint=http://127.0.0.1:9000",
 	)
 	refuses(t, map[string]string{
 		"mysql://u:secret@h":               "database",
 		"nats://secret@h/x?create=perhaps": "create",
 		"nats://u:secret@h:x/y":            "percent-encode",
+		"etcd://u:secret@h?colour=1":       "unknown parameter",
+		"etcd://secret@h":                  "go together",
 		"s3://":                            "bucket",
 		"s3://b":                           "3 to 63",
 		"s3://locks?colour=1":              "unknown parameter",
