@@ -92,6 +92,7 @@ var defaults = []string{
 	"--appendonly", "no",
 	"--protected-mode", "no",
 	"--repl-diskless-sync-delay", "0", // a replica does not wait for other replicas
+	"--jemalloc-bg-thread", "no", // it sleeps until a time of the wall clock: if that is held, it spins
 }
 
 // start starts a server from its configuration file, if it has one, and from
