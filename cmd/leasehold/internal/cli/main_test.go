@@ -88,7 +88,7 @@ func build(path string) error {
 	if err := os.Remove(path); err != nil { // it may be a link
 		return err
 	}
-	out, err := exec.Command("go", "build", "-o", path, "../..").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "../..").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}
