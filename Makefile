@@ -86,7 +86,7 @@ test-counts:
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/test/matrix
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(STORES:%=%/...)
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|AreUsedAgain' ./internal/redisroom
-	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run TestScripts ./internal/test/locktest
+	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestScripts|TestService' ./internal/test/locktest
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort' .
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run LeaseIsSmall ./internal/test/library
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server

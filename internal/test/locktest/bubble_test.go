@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/test/teststore"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -63,8 +64,13 @@ func quorum(testing.TB) Store {
 	}}
 }
 
+// With -short and the race detector only a crowd is played, since the detector makes HTTP slow.
 func TestService(t *testing.T) {
-	run(t, func(tb testing.TB) Store { return service(tb, table(tb)) }, all)
+	selected := all
+	if skip.Race && testing.Short() {
+		selected = func(name string) bool { return strings.HasPrefix(name, "W1_") }
+	}
+	run(t, func(tb testing.TB) Store { return service(tb, table(tb)) }, selected)
 }
 
 // service starts a service of a store, with all connections in memory.
