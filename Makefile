@@ -76,6 +76,9 @@ LIVE     ?= 10
 test: deps-test ## Run the tests that find faults quickly, with the race detector: two to three minutes on two cores
 	@$(MAKE) --no-print-directory -j 2 test-race test-counts
 
+# SLOW are tests of large numbers that skip.Racing leaves to the second half.
+SLOW := 'TestKeeper_ANodeThatHangs|TestKeeper_AStoreThatFallsBehind|TestIds_|TestGateway_HR_C5_OnlyAService|TestOpen_ErrorsShowNoPart'
+
 .PHONY: test-race test-counts
 test-race:
 	@packages=$$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$)); set -x; \
@@ -87,6 +90,7 @@ test-counts:
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(STORES:%=%/...)
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|AreUsedAgain' ./internal/redisroom
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestScripts|TestService' ./internal/test/locktest
+	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) -run $(SLOW) ./internal/session ./driver/filedriver ./driver/httpdriver ./cmd/leasehold/internal/stores
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort' .
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run LeaseIsSmall ./internal/test/library
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
@@ -115,7 +119,7 @@ test-long: deps-night ## Run at full length what make test plays a part of, and 
 
 # The packages of which -short leaves something out, but for those that run alone, and the
 # longest first.
-LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver ./driver/etcddriver ./driver/mysqldriver ./driver/natsdriver ./driver/s3driver $(COUNTED)
+LONG := ./cmd/leasehold/internal/cli ./internal/redisroom ./driver/postgresdriver ./driver/filedriver ./driver/quorumdriver ./internal/test/library ./internal/test/locktest ./driver/httpdriver ./internal/session ./driver/etcddriver ./driver/mysqldriver ./driver/natsdriver ./driver/s3driver $(COUNTED)
 LONGPACKAGES ?= 3
 
 .PHONY: nested

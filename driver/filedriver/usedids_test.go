@@ -48,6 +48,9 @@ func tables(t *testing.T, s *Driver) []string {
 // TestIds_AreRememberedForTheirTime plays few and many ids with different times, in random
 // order.
 func TestIds_AreRememberedForTheirTime(t *testing.T) {
+	if testing.Short() {
+		skip.Racing(t, "it has one goroutine")
+	}
 	f := newFake()
 	dir := t.TempDir()
 	s := open(t, dir, f.option())
@@ -88,6 +91,9 @@ func TestIds_AreRememberedForTheirTime(t *testing.T) {
 
 // Expired ids must not fill the table.
 func TestIds_OfALockThatIsUsedAllTheTimeTakeWhatTheLivingOnesTake(t *testing.T) {
+	if testing.Short() {
+		skip.Racing(t, "it has one goroutine")
+	}
 	f := newFake()
 	s := open(t, t.TempDir(), f.option())
 	const alive, n = 500, 5_000

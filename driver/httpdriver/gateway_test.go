@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server"
@@ -102,6 +103,9 @@ var foreign = map[string]canned{
 // TestGateway_HR_C5_OnlyAServiceIsCertain plays a gateway that answers each call with each
 // status: the service behind it may or may not have carried out the request.
 func TestGateway_HR_C5_OnlyAServiceIsCertain(t *testing.T) {
+	if testing.Short() {
+		skip.Racing(t, "it sends one request after the other")
+	}
 	for what, answer := range foreign {
 		for status := 200; status < 600; status++ {
 			answer.status = status

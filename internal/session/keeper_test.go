@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // probe is a task that is due every period after its last sending.
@@ -351,6 +352,9 @@ func longestGap(all []*probe) (longest time.Duration) {
 // A store serves 40 batches a second, one after the other, and is to serve 50. Requests that it
 // serves after their time limit have failed.
 func TestKeeper_AStoreThatFallsBehindRenewsLaterAndFailsNobody(t *testing.T) {
+	if testing.Short() {
+		skip.Racing(t, "it has many leases, and other tests of the keeper race")
+	}
 	var failed atomic.Int64
 	turn := make(chan struct{}, 1)
 	inTime(t, func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
@@ -375,6 +379,9 @@ func TestKeeper_AStoreThatFallsBehindRenewsLaterAndFailsNobody(t *testing.T) {
 
 // A node answers nothing, and has two of three leases.
 func TestKeeper_ANodeThatHangsDelaysNoOther(t *testing.T) {
+	if testing.Short() {
+		skip.Racing(t, "it has many leases, and other tests of the keeper race")
+	}
 	hangs := make(map[string]bool)
 	inTime(t, func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 		for i, ref := range refs {
