@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 // TestClock_NoLeaseEndsEarly begins leases in all phases of a second, by one process, and looks for their
@@ -56,7 +57,7 @@ func TestClock_CountsWhileNoProcessRuns(t *testing.T) {
 // TestClock_ALeaderChangeEndsNoLease compares processes from before and after a change of the leader: the
 // new leader counts from the beginning.
 func TestClock_ALeaderChangeEndsNoLease(t *testing.T) {
-	t.Parallel()
+	live.Test(t)
 	c := startCluster(t, 3)
 	old := openURL(t, c.url())
 	time.Sleep(2 * time.Second) // the age of the lease
@@ -166,7 +167,7 @@ func TestClock_ProcessesBeginOneEpoch(t *testing.T) {
 // TestClock_EqualRevisionsOfTwoClustersDiffer replaces a cluster by an empty one, in which another
 // process begins the clock. Revision and term are the same as before.
 func TestClock_EqualRevisionsOfTwoClustersDiffer(t *testing.T) {
-	t.Parallel()
+	live.Test(t)
 	c := startCluster(t, 1)
 	old := openURL(t, c.url())
 	first := acquire(t, old, request("a", time.Second))

@@ -201,7 +201,9 @@ var sharedServer = sync.OnceValue(func() string { return startCluster(examples, 
 func ServerOfExamples() string { return sharedServer() }
 
 // shared returns the URL of a store of the test's own, on that etcd.
-func shared(t testing.TB) string { return "etcd://" + sharedServer() + "/" + url.PathEscape(t.Name()) }
+func shared(t testing.TB) string {
+	return "etcd://" + sharedServer() + "/" + url.PathEscape(fmt.Sprintf("%s.%p", t.Name(), t))
+}
 
 func noError(t testing.TB, err error) {
 	t.Helper()
