@@ -48,7 +48,7 @@ func Start(t testing.TB, ttl, wait time.Duration, stores ...driver.Driver) *Lock
 			t.Fatal(err)
 		}
 		l.clients.Go(func() {
-			defer client.Close() //nolint:errcheck // the store may not answer
+			defer client.Close()
 			for n := 0; ctx.Err() == nil; n++ {
 				l.take(ctx, client, fmt.Sprint("p", i), fmt.Sprint("p", i, ".", n))
 			}
