@@ -65,6 +65,7 @@ type post struct {
 	held  []*letter
 	count int
 	log   []string
+	began time.Time
 	// missing are the senders whose messages have not arrived, or not in time. Where a plan
 	// disturbs two messages, they are the senders of both: a waiter may lose its turn if its
 	// renewal and its hint are both late.
@@ -81,7 +82,7 @@ type letter struct {
 }
 
 func newPost(plan map[int]fate) *post {
-	p := &post{plan: plan, released: make(map[string]bool), wake: make(chan struct{}, 1), end: make(chan struct{})}
+	p := &post{began: time.Now(), plan: plan, released: make(map[string]bool), wake: make(chan struct{}, 1), end: make(chan struct{})}
 	go p.deliver()
 	return p
 }
@@ -160,7 +161,7 @@ func (p *post) next() (*letter, fate) {
 
 // note records a message and its fate.
 func (p *post) note(l *letter, f fate) {
-	p.log = append(p.log, fmt.Sprintf("%d %s: %s %s", l.n, l.from, l.what, fateNames[f]))
+	p.log = append(p.log, fmt.Sprintf("%d %v %s: %s %s", l.n, time.Since(p.began).Round(time.Millisecond), l.from, l.what, fateNames[f]))
 }
 
 // isOver notes that the release of a lease was answered: it is not granted again.
