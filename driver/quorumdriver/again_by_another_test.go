@@ -265,3 +265,31 @@ func TestDowngrade_P8_WithoutAMajorityThatRefusesIsUnknown(t *testing.T) {
 		}
 	})
 }
+
+// Another process gets a lease that this one was refused. This one then releases it at all nodes: it does not know
+// which of them have granted it meanwhile.
+func TestRelease_P8_OfALeaseThatAnotherProcessGot(t *testing.T) {
+	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
+		for _, s := range all {
+			s.hold(t, "other", time.Hour)
+		}
+		a.acquire("a", driver.Busy, visit("one"))
+		if _, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: "one"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range all {
+			if _, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: "other"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl, Visit: "two"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reply, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
+		if err != nil || reply.State != driver.Released {
+			t.Errorf("%+v, %v", reply, err)
+		}
+		synctest.Wait() // the last node
+		wantInside(t, all)
+	})
+}

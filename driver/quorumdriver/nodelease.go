@@ -48,7 +48,7 @@ type nodeLease struct {
 type nodeState uint8
 
 const (
-	absent   nodeState = iota // no request of this process needs a release
+	absent   nodeState = iota // no request of this process needs an undo
 	asked                     // asked, without a grant to undo
 	unknown                   // asked, and possibly granted
 	granted                   // granted to this process
@@ -295,17 +295,12 @@ func (n *nodeLease) sendRelease(ctx context.Context, ref driver.Ref, undo bool) 
 	if l.phase >= ended && n.unanswered && ref.RejectIDFor == 0 {
 		ref.RejectIDFor = requestLife(l.req.TTL)
 	}
-	// A node that was never asked for the lease has nothing to release.
-	idle := l.askedHere() && n.state == absent && ref.KeepClosed == 0 && ref.RejectIDFor == 0
 	lag := n.tokenToRaise(ref)
 	// The release of an unanswered request is also sent to a node that hangs, because the
 	// request takes effect when the node continues.
 	must := n.unanswered
 	l.mu.Unlock()
-	switch {
-	case idle:
-		return driver.Reply{State: driver.Gone}, nil
-	case !n.node.begin(must):
+	if !n.node.begin(must) {
 		return driver.Reply{}, errHangs
 	}
 	if lag > 0 {
