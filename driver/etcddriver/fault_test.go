@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
@@ -182,6 +183,7 @@ func TestFault_AStoppedServerIsUnavailable(t *testing.T) {
 // TestFault_AStoppedLeaderCostsSeconds measures the longest call while the leader of three is stopped.
 func TestFault_AStoppedLeaderCostsSeconds(t *testing.T) {
 	live.Test(t)
+	skip.Nightly(t, "it measures for 15 seconds")
 	c := startCluster(t, 3)
 	d := openURL(t, c.url())
 	acquire(t, d, request("a", time.Minute))
