@@ -30,7 +30,7 @@ type epoch struct {
 
 const epochForm = "1 %d %d" // base, term
 
-// view is what a linearizable read has found, and the clock.
+// view is the result of a linearizable read, and the clock.
 type view struct {
 	record   []byte
 	rev      int64 // of the record; 0 without one

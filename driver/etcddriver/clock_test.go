@@ -73,10 +73,11 @@ func TestClock_ALeaderChangeEndsNoLease(t *testing.T) {
 	}
 	start = time.Now().Add(-time.Second / 2)
 	c.moveLeader(t)
-	again := acquire(t, old, request("again", time.Second))
-	for ; again.State != driver.Granted; again = acquire(t, old, request("again", time.Second)) {
-		time.Sleep(10 * time.Millisecond)
-	}
+	var again driver.Reply
+	eventually(t, func() bool {
+		again = acquire(t, old, request("again", time.Second))
+		return again.State == driver.Granted
+	})
 	if took := time.Since(start); took < 2*time.Second {
 		t.Errorf("a lease of 2s ended after %v", took)
 	}

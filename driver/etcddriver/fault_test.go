@@ -97,7 +97,7 @@ func TestUpdate_AnOvertakenWriteIsUnknown(t *testing.T) {
 }
 
 // TestUpdate_AMissingRecordIsWrittenOnce loses the answer of a request that expects no record, and
-// removes what it has written: the request would write it again.
+// removes that record: the request would write it again.
 func TestUpdate_AMissingRecordIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	p, d, other := through(t)

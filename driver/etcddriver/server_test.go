@@ -136,13 +136,13 @@ func (c cluster) await(tb testing.TB) {
 	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	for _, m := range c { // gRPC waits a second after a refused connection
-		for ctx.Err() == nil {
-			if conn, err := net.Dial("tcp", m.client); err == nil {
+		eventually(tb, func() bool {
+			conn, err := net.Dial("tcp", m.client)
+			if err == nil {
 				_ = conn.Close()
-				break
 			}
-			time.Sleep(10 * time.Millisecond)
-		}
+			return err == nil
+		})
 	}
 	client := dial(tb, c.url())
 	defer client.Close()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/play"
 )
@@ -89,24 +88,5 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 // TestQuorum_OfTablesOutlivesOne takes one lock by many clients of three nodes, of which one is lost.
 func TestQuorum_OfTablesOutlivesOne(t *testing.T) {
 	url := mysqltest.Shared(t).URL() + "create=true&poll=5ms&table=node"
-	var stores, lost []driver.Driver
-	for range 4 {
-		var nodes []driver.Driver
-		for i := range 3 {
-			nodes = append(nodes, warm(t, openURL(t, fmt.Sprint(url, i))))
-		}
-		lost = append(lost, nodes[0])
-		quorum, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(20*time.Second))
-		noError(t, err)
-		stores = append(stores, quorum)
-	}
-	locks := play.Start(t, 2*time.Second, 5*time.Second, stores...)
-	locks.Await(20)
-	locks.Fault("a node is lost", func() {
-		for _, d := range lost {
-			noError(t, d.Close())
-		}
-	})
-	locks.Await(20)
-	locks.Judge()
+	play.Quorum(t, func(i int) driver.Driver { return warm(t, openURL(t, fmt.Sprint(url, i))) })
 }

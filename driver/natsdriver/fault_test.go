@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
@@ -150,27 +149,27 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 // fault disturbs a cluster, and returns when it is over.
 type fault struct {
 	name string
-	do   func(t *testing.T, c cluster)
+	do   func(t *testing.T, c cluster, locks *play.Locks)
 }
 
 var faults = []fault{
-	{"step-down", func(t *testing.T, c cluster) {
+	{"step-down", func(t *testing.T, c cluster, _ *play.Locks) {
 		nc := connect(t, c.url())
 		defer nc.Close()
 		_, _ = nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_leasehold", nil, 5*time.Second)
 	}},
-	{"kill", func(t *testing.T, c cluster) {
+	{"kill", func(t *testing.T, c cluster, _ *play.Locks) {
 		s := c.awaitLeader(t, "leasehold")
 		s.kill()
 		c.awaitOtherLeader(t, s)
 		s.run()
 	}},
-	{"stop", func(t *testing.T, c cluster) { // until there is another leader
+	{"stop", func(t *testing.T, c cluster, locks *play.Locks) {
 		s := c.awaitLeader(t, "leasehold")
 		s.stop()
 		defer s.cont()
 		c.awaitOtherLeader(t, s)
-		time.Sleep(time.Second) // clients work with the new leader, while the old one stands still
+		locks.Await(20) // with the new leader
 	}},
 }
 
@@ -204,7 +203,7 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 	for range 6 {
 		for _, f := range faults {
 			locks.Fault(f.name, func() {
-				f.do(t, c)
+				f.do(t, c, locks)
 				warm(t, openURL(t, url))
 			})
 			locks.Await(20)
@@ -219,26 +218,9 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 // TestQuorum_OfBucketsOutlivesOne takes one lock by many clients of three nodes, of which one is lost.
 func TestQuorum_OfBucketsOutlivesOne(t *testing.T) {
 	url, bucket := one(t)
-	var stores, lost []driver.Driver
-	for range 4 {
-		var nodes []driver.Driver
-		for i := range 3 {
-			nodes = append(nodes, warm(t, openURL(t, fmt.Sprint(url, "/", bucket, "-", i, "?create=true"))))
-		}
-		lost = append(lost, nodes[0])
-		quorum, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(20*time.Second))
-		noError(t, err)
-		stores = append(stores, quorum)
-	}
-	locks := play.Start(t, 2*time.Second, 5*time.Second, stores...)
-	locks.Await(20)
-	locks.Fault("a node is lost", func() {
-		for _, d := range lost {
-			noError(t, d.Close())
-		}
+	play.Quorum(t, func(i int) driver.Driver {
+		return warm(t, openURL(t, fmt.Sprint(url, "/", bucket, "-", i, "?create=true")))
 	})
-	locks.Await(20)
-	locks.Judge()
 }
 
 func TestClose_LeavesNoGoroutineAndTheUsersConnection(t *testing.T) {

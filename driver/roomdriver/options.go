@@ -36,9 +36,9 @@ func WithSweep(interval time.Duration) Option {
 }
 
 // WithMargin makes everything in the table last longer than its caller expects: leases, places in the
-// queue, delays. It is for tables whose clock counts in steps, or is read on servers with different
-// clocks: a duration that is measured by two readings may be too short by a step and by the
-// difference of the clocks. The lock of a dead holder opens later by the margin. Negative values count as 0.
+// queue, delays. It is for tables with a clock of coarse steps, or with servers whose clocks
+// differ: a duration that is measured by two readings may be too short by a step and by the
+// difference. The lock of a dead holder opens later by the margin. Negative values count as 0.
 func WithMargin(d time.Duration) Option {
 	return func(c *config) { c.margin = max(d, 0) }
 }
