@@ -6,6 +6,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
@@ -64,6 +65,7 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("etcddriver: %w", storeurl.Invalid(url, err))
 	}
 	cfg.DialTimeout = min(o.timeout, 2*time.Second) // a login ignores the context of its call
+	cfg.DialOptions = []grpc.DialOption{grpc.WithChainUnaryInterceptor(noteReason)}
 	return open(newLink(nil, cfg), o), nil
 }
 

@@ -181,6 +181,15 @@ func TestFault_AStoppedServerIsUnavailable(t *testing.T) {
 }
 
 // TestFault_AStoppedLeaderCostsSeconds measures the longest call while the leader of three is stopped.
+func TestFault_ARefusedConnectionIsNamed(t *testing.T) {
+	t.Parallel()
+	address := freeAddress(t)
+	_, err := openURL(t, "etcd://"+address).Acquire(t.Context(), request("a", time.Minute))
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), address+": connect: connection refused") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestFault_AStoppedLeaderCostsSeconds(t *testing.T) {
 	live.Test(t)
 	skip.Nightly(t, "it measures for 15 seconds")

@@ -14,6 +14,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
@@ -48,8 +49,26 @@ const shownForm = "%020d"
 func (t *table) try(ctx context.Context, request func(ctx context.Context) error) (late bool, err error) {
 	try, stop := context.WithTimeout(ctx, t.timeout/4)
 	defer stop()
-	err = request(try)
-	return err != nil && try.Err() != nil && ctx.Err() == nil, err
+	var reason string
+	err = request(context.WithValue(try, reasonKey{}, &reason))
+	late = err != nil && try.Err() != nil && ctx.Err() == nil
+	if err != nil && reason != "" {
+		err = fmt.Errorf("%w: %s", err, reason)
+	}
+	return late, err
+}
+
+// reasonKey is the key of a *string in a context: why a request reached no member.
+type reasonKey struct{}
+
+// noteReason is an interceptor of the client, which only returns that the context has ended. gRPC has
+// the reason in the text of its error.
+func noteReason(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	err := invoke(ctx, method, req, reply, conn, opts...)
+	if reason, ok := ctx.Value(reasonKey{}).(*string); ok && err != nil {
+		_, *reason, _ = strings.Cut(err.Error(), "latest balancer error: ")
+	}
+	return err
 }
 
 // ask makes a request, and repeats it if there is no answer: the client takes another member then.
