@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,33 +37,45 @@ func lines(t *testing.T, text []byte) (all []line) {
 	return all
 }
 
+// open returns a client with a trail, which ends with the test.
+func open(t *testing.T, store *memdriver.Driver, trail io.Writer, failed func(error)) *leasehold.Client {
+	t.Helper()
+	client, err := leasehold.New(store, leasehold.WithName("worker-7"), leasehold.WithObserver(leaseholdaudit.New(trail, failed)))
+	must(t, err)
+	t.Cleanup(func() { must(t, client.Close()) })
+	return client
+}
+
+func take(t *testing.T, lock leasehold.Locker) *leasehold.Lease {
+	t.Helper()
+	lease, err := lock.Lock(t.Context())
+	must(t, err)
+	return lease
+}
+
+// must ends the test if err is not nil.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
 	store := memdriver.New()
 	var text bytes.Buffer
-	client, err := leasehold.New(store, leasehold.WithName("worker-7"), leasehold.WithObserver(leaseholdaudit.New(&text, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	one, err := client.Mutex("orders/42").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	place, err := client.Semaphore("gpu", 4).LockN(t.Context(), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := one.Release(); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.Break(t.Context(), "gpu", place.ID(), "stuck"); err != nil {
-		t.Fatal(err)
-	}
+	client := open(t, store, &text, nil)
+	one, place := take(t, client.Mutex("orders/42")), take(t, client.Semaphore("gpu", 4).Places(2))
+	must(t, one.Release())
+	must(t, client.Break(t.Context(), "gpu", place.ID(), "stuck"))
 	<-place.Context().Done()
-	if err := client.Close(); err != nil {
-		t.Fatal(err)
-	}
+	elsewhere := take(t, client.Mutex("k"))
+	_, err := store.Break(t.Context(), "k", elsewhere.ID(), "by another process") // which the release notices
+	must(t, err)
+	_ = elsewhere.Release()
+	must(t, client.Close())
 	all := lines(t, text.Bytes())
-	if len(all) != 4 {
+	if len(all) < 6 {
 		t.Fatalf("%d lines: %s", len(all), text.String())
 	}
 	got, gpu, released, broken := all[0], all[1], all[2], all[3]
@@ -78,135 +91,75 @@ func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
 	if broken.Event != "ended" || broken.Lease != place.ID() || broken.Reason != "broken" || !strings.Contains(broken.Detail, "stuck") {
 		t.Errorf("%+v", broken)
 	}
-}
-
-func TestAudit_ABreakThatIsNoticedByTheReleaseIsTold(t *testing.T) {
-	store := memdriver.New()
-	var text bytes.Buffer
-	client, err := leasehold.New(store, leasehold.WithObserver(leaseholdaudit.New(&text, nil)))
-	if err != nil {
-		t.Fatal(err)
+	if all[4].Event != "granted" || all[4].Key != "k" {
+		t.Errorf("%+v", all[4])
 	}
-	lease, err := client.Mutex("k").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Break(t.Context(), "k", lease.ID(), "stuck"); err != nil { // by another process
-		t.Fatal(err)
-	}
-	_ = lease.Release()
-	if err := client.Close(); err != nil {
-		t.Fatal(err)
-	}
-	all := lines(t, text.Bytes())
-	if last := all[len(all)-1]; last.Lease != lease.ID() || !strings.Contains(last.Detail, "stuck") {
+	if last := all[len(all)-1]; last.Lease != elsewhere.ID() || !strings.Contains(last.Detail, "by another process") {
 		t.Errorf("%s", text.String())
 	}
 }
 
-// full is a disk that is full for a while.
-type full struct {
+// disk is a file on a disk that has room for some bytes of each line; a negative number is for all.
+type disk struct {
 	bytes.Buffer
-	err error
+	room int
 }
 
-func (f *full) Write(p []byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
+func (d *disk) Write(p []byte) (int, error) {
+	if d.room < 0 || d.room >= len(p) {
+		return d.Buffer.Write(p)
 	}
-	return f.Buffer.Write(p)
+	_, _ = d.Buffer.Write(p[:d.room])
+	return d.room, errors.New("no space left")
 }
 
 func TestAudit_ATrailThatCannotBeWrittenIsToldOnceAndHoldsNobodyUp(t *testing.T) {
-	disk := &full{err: errors.New("no space left")}
+	full := new(disk)
 	var told []error
-	client, err := leasehold.New(memdriver.New(), leasehold.WithObserver(leaseholdaudit.New(disk, func(err error) { told = append(told, err) })))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	client := open(t, memdriver.New(), full, func(err error) { told = append(told, err) })
 	for i := range 4 {
 		if i == 3 {
-			disk.err = nil
+			full.room = -1
 		}
-		lease, err := client.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Release(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, take(t, client.Mutex("k")).Release())
 	}
 	if len(told) != 2 || told[0] == nil || told[1] != nil {
 		t.Errorf("%v", told)
 	}
 }
 
-// narrow is a disk that has room for some bytes of the next line only.
-type narrow struct {
-	bytes.Buffer
-	room int
-}
-
-func (n *narrow) Write(p []byte) (int, error) {
-	if n.room > 0 && n.room < len(p) {
-		_, _ = n.Buffer.Write(p[:n.room])
-		return n.room, errors.New("no space left")
-	}
-	return n.Buffer.Write(p)
-}
-
 func TestAudit_ALineThatIsCutOffDoesNotSpoilTheNext(t *testing.T) {
-	disk := &narrow{room: 10}
-	client, err := leasehold.New(memdriver.New(), leasehold.WithObserver(leaseholdaudit.New(disk, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	lease, err := client.Mutex("k").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk.room = 0
-	if err := lease.Release(); err != nil {
-		t.Fatal(err)
-	}
-	_, whole, _ := strings.Cut(disk.String(), "\n")
+	narrow := &disk{room: 10}
+	lease := take(t, open(t, memdriver.New(), narrow, nil).Mutex("k"))
+	narrow.room = -1
+	must(t, lease.Release())
+	_, whole, _ := strings.Cut(narrow.String(), "\n")
 	var got line
 	if err := json.Unmarshal([]byte(whole), &got); err != nil || got.Event != "ended" {
-		t.Errorf("%q: %v", disk.String(), err)
+		t.Errorf("%q: %v", narrow.String(), err)
 	}
 }
 
 func TestAudit_AFileThatWasRenamedIsWrittenToNoMoreAfterReopen(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "locks.jsonl")
 	file, err := leaseholdaudit.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	write := func(text string) {
-		if _, err := file.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := file.Write([]byte(text))
+		must(t, err)
 	}
 	write("one\n")
-	if err := os.Rename(name, name+".1"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Rename(name, name+".1"))
 	write("two\n")
-	if err := file.Reopen(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, file.Reopen())
 	write("three\n")
 	old, _ := os.ReadFile(name + ".1")
 	now, _ := os.ReadFile(name)
 	if string(old) != "one\ntwo\n" || string(now) != "three\n" {
 		t.Errorf("%q, then %q", old, now)
 	}
-	if err := os.RemoveAll(filepath.Dir(name)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.RemoveAll(filepath.Dir(name)))
 	if file.Reopen() == nil {
 		t.Error("a directory that is gone")
 	}
