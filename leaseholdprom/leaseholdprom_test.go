@@ -22,22 +22,25 @@ func class(key string) string {
 }
 
 // open returns a client of the store with metrics.
-func open(t *testing.T, store *memdriver.Driver) (*leasehold.Client, *leaseholdprom.Metrics) {
+func open(t *testing.T, store *memdriver.Driver, class func(string) string) (*leasehold.Client, *leaseholdprom.Metrics) {
 	t.Helper()
 	m := leaseholdprom.New()
 	c, err := leasehold.New(store, leasehold.WithObserver(m.Observer()), leasehold.WithClass(class))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c, m
 }
 
-func want(t *testing.T, m *leaseholdprom.Metrics, text string, names ...string) {
+func noErr(t *testing.T, err error) {
 	t.Helper()
-	if err := testutil.CollectAndCompare(m, strings.NewReader(text), names...); err != nil {
+	if err != nil {
 		t.Error(err)
 	}
+}
+
+func want(t *testing.T, m *leaseholdprom.Metrics, text string, names ...string) {
+	t.Helper()
+	noErr(t, testutil.CollectAndCompare(m, strings.NewReader(text), names...))
 }
 
 func take(t *testing.T, lock leasehold.Locker) *leasehold.Lease {
@@ -49,11 +52,11 @@ func take(t *testing.T, lock leasehold.Locker) *leasehold.Lease {
 	return l
 }
 
-func TestMetrics_CountOutcomesWithoutNamingKeys(t *testing.T) {
+func TestMetrics_CountOutcomesAndLossesWithoutNamingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, m := open(t, memdriver.New())
+		store := memdriver.New()
+		c, m := open(t, store, class)
 		l := take(t, c.Mutex("orders/42"))
-		take(t, c.Mutex("orders/43"))
 		take(t, c.Semaphore("gpu", 4))
 		for range 3 {
 			if _, err := c.Mutex("orders/42").TryLock(t.Context()); err == nil {
@@ -61,14 +64,30 @@ func TestMetrics_CountOutcomesWithoutNamingKeys(t *testing.T) {
 			}
 		}
 		time.Sleep(55 * time.Second)
-		if err := l.Release(); err != nil {
-			t.Error(err)
+		noErr(t, l.Release())
+		broken, deleted, late := take(t, c.Mutex("orders/43")), take(t, c.Mutex("orders/44")), take(t, c.Mutex("orders/45"))
+		noErr(t, c.Break(t.Context(), "orders/43", broken.ID(), "stuck"))
+		for _, l := range []*leasehold.Lease{deleted, late} {
+			_, err := store.Release(t.Context(), driver.Ref{Key: l.Key(), ID: l.ID()})
+			noErr(t, err)
 		}
+		if err := late.Release(); err == nil {
+			t.Error("a lost lease was released")
+		}
+		<-broken.Context().Done()
+		<-deleted.Context().Done()
+		synctest.Wait()
+		for _, l := range []*leasehold.Lease{broken, deleted} {
+			if err := l.Release(); err == nil {
+				t.Error("a lost lease was released")
+			}
+		}
+		take(t, c.Mutex("orders/46"))
 		want(t, m, `
 # HELP leasehold_acquisitions_total Calls that asked for a lock, by outcome.
 # TYPE leasehold_acquisitions_total counter
 leasehold_acquisitions_total{class="gpu",kind="semaphore",outcome="granted"} 1
-leasehold_acquisitions_total{class="orders",kind="mutex",outcome="granted"} 2
+leasehold_acquisitions_total{class="orders",kind="mutex",outcome="granted"} 5
 leasehold_acquisitions_total{class="orders",kind="mutex",outcome="held"} 3
 # HELP leasehold_held_leases Leases that are held.
 # TYPE leasehold_held_leases gauge
@@ -81,35 +100,33 @@ leasehold_losses_total{class="gpu",reason="expired"} 0
 leasehold_losses_total{class="gpu",reason="failed"} 0
 leasehold_losses_total{class="gpu",reason="gone"} 0
 leasehold_losses_total{class="gpu",reason="release"} 0
-leasehold_losses_total{class="orders",reason="broken"} 0
+leasehold_losses_total{class="orders",reason="broken"} 1
 leasehold_losses_total{class="orders",reason="expired"} 0
 leasehold_losses_total{class="orders",reason="failed"} 0
-leasehold_losses_total{class="orders",reason="gone"} 0
-leasehold_losses_total{class="orders",reason="release"} 0
+leasehold_losses_total{class="orders",reason="gone"} 1
+leasehold_losses_total{class="orders",reason="release"} 1
 # HELP leasehold_releases_total Releases of leases, by outcome.
 # TYPE leasehold_releases_total counter
-leasehold_releases_total{class="orders",outcome="confirmed"} 1
+leasehold_releases_total{class="orders",outcome="confirmed"} 3
+leasehold_releases_total{class="orders",outcome="lost"} 1
 # HELP leasehold_renewals_total Renewals of leases, by outcome.
 # TYPE leasehold_renewals_total counter
-leasehold_renewals_total{class="gpu",outcome="confirmed"} 5
+leasehold_renewals_total{class="gpu",outcome="confirmed"} 6
 leasehold_renewals_total{class="gpu",outcome="failed"} 0
-leasehold_renewals_total{class="orders",outcome="confirmed"} 10
+leasehold_renewals_total{class="orders",outcome="confirmed"} 5
 leasehold_renewals_total{class="orders",outcome="failed"} 0
+leasehold_renewals_total{class="orders",outcome="lost"} 1
 `, "leasehold_acquisitions_total", "leasehold_held_leases", "leasehold_releases_total", "leasehold_renewals_total", "leasehold_losses_total")
+		problems, err := testutil.CollectAndLint(m)
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%v, %v", problems, err)
+		}
 	})
 }
 
 func TestMetrics_TakeAClassThatIsCutWithinACharacter(t *testing.T) {
-	m := leaseholdprom.New()
-	c, err := leasehold.New(memdriver.New(), leasehold.WithObserver(m.Observer()),
-		leasehold.WithClass(func(key string) string { return key[:1] }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	if err := take(t, c.Mutex("édition/7")).Release(); err != nil {
-		t.Error(err)
-	}
+	c, m := open(t, memdriver.New(), func(key string) string { return key[:1] })
+	noErr(t, take(t, c.Mutex("édition/7")).Release())
 	want(t, m, `
 # HELP leasehold_releases_total Releases of leases, by outcome.
 # TYPE leasehold_releases_total counter
@@ -119,8 +136,7 @@ leasehold_releases_total{class="�",outcome="confirmed"} 1
 
 func TestMetrics_MeasureWaitHandoverAndHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		c, m := open(t, store)
+		c, m := open(t, memdriver.New(), class)
 		first := take(t, c.Mutex("k"))
 		done := make(chan struct{})
 		go func() {
@@ -131,9 +147,7 @@ func TestMetrics_MeasureWaitHandoverAndHold(t *testing.T) {
 				return
 			}
 			time.Sleep(5 * time.Second)
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
+			noErr(t, l.Release())
 		}()
 		time.Sleep(3 * time.Second)
 		if n := testutil.CollectAndCount(m, "leasehold_waiters"); n != 1 {
@@ -144,9 +158,7 @@ func TestMetrics_MeasureWaitHandoverAndHold(t *testing.T) {
 # TYPE leasehold_waiters gauge
 leasehold_waiters{class="k",kind="mutex"} 1
 `, "leasehold_waiters")
-		if err := first.Release(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, first.Release())
 		<-done
 		sum := sums(t, m)
 		if sum["leasehold_wait_seconds"] != 3 || sum["leasehold_hold_seconds"] != 8 {
@@ -181,65 +193,4 @@ func sums(t *testing.T, m *leaseholdprom.Metrics) map[string]float64 {
 		}
 	}
 	return sum
-}
-
-func TestMetrics_CountLossesByReason(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		c, m := open(t, store)
-		broken := take(t, c.Mutex("broken"))
-		if err := c.Break(t.Context(), "broken", broken.ID(), "stuck"); err != nil {
-			t.Fatal(err)
-		}
-		deleted := take(t, c.Mutex("deleted"))
-		late := take(t, c.Mutex("late"))
-		for _, l := range []*leasehold.Lease{deleted, late} {
-			if _, err := store.Release(t.Context(), driver.Ref{Key: l.Key(), ID: l.ID()}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := late.Release(); err == nil {
-			t.Error("a lost lease was released")
-		}
-		<-broken.Context().Done()
-		<-deleted.Context().Done()
-		synctest.Wait()
-		for _, l := range []*leasehold.Lease{broken, deleted} {
-			if err := l.Release(); err == nil {
-				t.Error("a lost lease was released")
-			}
-		}
-		want(t, m, `
-# HELP leasehold_losses_total Leases that ended before they were released, by reason.
-# TYPE leasehold_losses_total counter
-leasehold_losses_total{class="broken",reason="broken"} 1
-leasehold_losses_total{class="broken",reason="expired"} 0
-leasehold_losses_total{class="broken",reason="failed"} 0
-leasehold_losses_total{class="broken",reason="gone"} 0
-leasehold_losses_total{class="broken",reason="release"} 0
-leasehold_losses_total{class="deleted",reason="broken"} 0
-leasehold_losses_total{class="deleted",reason="expired"} 0
-leasehold_losses_total{class="deleted",reason="failed"} 0
-leasehold_losses_total{class="deleted",reason="gone"} 1
-leasehold_losses_total{class="deleted",reason="release"} 0
-leasehold_losses_total{class="late",reason="broken"} 0
-leasehold_losses_total{class="late",reason="expired"} 0
-leasehold_losses_total{class="late",reason="failed"} 0
-leasehold_losses_total{class="late",reason="gone"} 0
-leasehold_losses_total{class="late",reason="release"} 1
-`, "leasehold_losses_total")
-	})
-}
-
-func TestMetrics_AreWellFormed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, m := open(t, memdriver.New())
-		if err := take(t, c.Mutex("k")).Release(); err != nil {
-			t.Fatal(err)
-		}
-		problems, err := testutil.CollectAndLint(m)
-		if err != nil || len(problems) > 0 {
-			t.Errorf("%v, %v", problems, err)
-		}
-	})
 }
