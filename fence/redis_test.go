@@ -61,7 +61,9 @@ func TestRedis_RefusesWhatComesAfterAGreaterToken(t *testing.T) {
 	}
 }
 
+// TestRedis_HR_F5_BodyMayReturnSeveralValues, and an error, which is one here.
 func TestRedis_HR_F5_BodyMayReturnSeveralValues(t *testing.T) {
+	failed := errors.New("an error")
 	r := fenced(redistest.Start(t).Client())
 	for body, want := range map[string]any{
 		`return 'a', 2`:            []any{"a", int64(2)},
@@ -71,23 +73,14 @@ func TestRedis_HR_F5_BodyMayReturnSeveralValues(t *testing.T) {
 		`return nil, 'a'`:          []any{},
 		`return nil`:               nil,
 		``:                         nil,
-	} {
-		if got, err := r.Do(t.Context(), "f", by(1, "a"), body, nil); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%q gives %v, %v, want %v", body, got, err, want)
-		}
-	}
-}
-
-func TestRedis_TheErrorThatABodyReturnsIsAnError(t *testing.T) {
-	r := fenced(redistest.Start(t).Client())
-	for _, body := range []string{
-		`return redis.error_reply('ERR too little is left')`,
-		`return redis.pcall('NONE')`,
-		`return {err = 'ERR too little is left'}`,
+		`return redis.error_reply('ERR too little is left')`: failed,
+		`return redis.pcall('NONE')`:                         failed,
+		`return {err = 'ERR too little is left'}`:            failed,
 	} {
 		got, err := r.Do(t.Context(), "f", by(1, "a"), body, nil)
-		if err == nil || errors.Is(err, fence.ErrStale) {
-			t.Errorf("%q gives %v, %v, want an error", body, got, err)
+		switch {
+		case want == failed && (err == nil || errors.Is(err, fence.ErrStale)), want != failed && (err != nil || !reflect.DeepEqual(got, want)):
+			t.Errorf("%q gives %v, %v, want %v", body, got, err, want)
 		}
 	}
 }

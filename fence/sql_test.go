@@ -94,46 +94,54 @@ func (d *database) verbs() []string {
 	return verbs
 }
 
-func TestSQL_StepsOfATransaction(t *testing.T) {
-	unique, failed := errors.New("duplicate key"), errors.New("no balance")
+// state is an error of a driver with the SQLSTATE of the standard.
+type state string
+
+func (s state) Error() string    { return "rolled back" }
+func (s state) SQLState() string { return string(s) }
+
+// TestSQL_HR_F3_StepsOfATransaction: one that met another is repeated, and its caller repeats it if
+// the error matches ErrRetry. It must not after a commit of unknown outcome, and cannot where a
+// right is missing.
+func TestSQL_HR_F3_StepsOfATransaction(t *testing.T) {
+	const attempt, looks = "BEGIN UPDATE ROLLBACK ", "BEGIN UPDATE SELECT INSERT ROLLBACK "
+	unique, failed, mysql := errors.New("duplicate key"), errors.New("no balance"), errors.New("Error 1213 (40001): Deadlock found when trying to get lock")
+	alpha, beta := []driver.Value{int64(5), "alpha"}, []driver.Value{int64(5), "beta"}
 	for name, row := range map[string]struct {
 		db    database
 		work  error
 		want  string
 		err   error
+		again bool
 		stale fence.Claim
 	}{
-		"greater": {db: database{changed: 1}, want: "BEGIN UPDATE work COMMIT"},
-		"failed":  {db: database{changed: 1}, work: failed, want: "BEGIN UPDATE work ROLLBACK", err: failed},
-		"first":   {db: database{insert: []error{nil}}, want: "BEGIN UPDATE SELECT INSERT work COMMIT"},
-		"equal, where only changed rows count": {
-			db:   database{row: []driver.Value{int64(5), "alpha"}, lower: 1},
-			want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT",
-		},
+		"greater":                              {db: database{changed: 1}, want: "BEGIN UPDATE work COMMIT"},
+		"failed":                               {db: database{changed: 1}, work: failed, want: "BEGIN UPDATE work ROLLBACK", err: failed},
+		"first":                                {db: database{insert: []error{nil}}, want: "BEGIN UPDATE SELECT INSERT work COMMIT"},
+		"equal, where only changed rows count": {db: database{row: alpha, lower: 1}, want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT"},
 		"smaller": {
 			db:   database{row: []driver.Value{int64(7), "beta"}},
 			want: "BEGIN UPDATE SELECT ROLLBACK", err: fence.ErrStale, stale: by(7, "beta"),
 		},
-		"equal of another": {
-			db:   database{row: []driver.Value{int64(5), "beta"}},
-			want: "BEGIN UPDATE SELECT ROLLBACK", err: fence.ErrStale, stale: by(5, "beta"),
-		},
-		"first next to another": {
-			db:   database{insert: []error{unique, nil}},
-			want: "BEGIN UPDATE SELECT INSERT ROLLBACK BEGIN UPDATE SELECT INSERT work COMMIT",
-		},
-		"HR_F3: made by a smaller one since the update looked": {
+		"equal of another":      {db: database{row: beta}, want: "BEGIN UPDATE SELECT ROLLBACK", err: fence.ErrStale, stale: by(5, "beta")},
+		"first next to another": {db: database{insert: []error{unique, nil}}, want: looks + "BEGIN UPDATE SELECT INSERT work COMMIT"},
+		"made by a smaller one since the update looked": {
 			db:   database{row: []driver.Value{int64(4), "beta"}, late: 1},
 			want: "BEGIN UPDATE SELECT UPDATE work COMMIT",
 		},
-		"HR_F3: made by its own since the update looked": {
-			db:   database{row: []driver.Value{int64(5), "alpha"}, late: 1, lower: 1},
-			want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT",
-		},
-		"never first": {
-			db:   database{insert: slices.Repeat([]error{unique}, 11)},
-			want: strings.TrimSpace(strings.Repeat("BEGIN UPDATE SELECT INSERT ROLLBACK ", 10)), err: unique,
-		},
+		"made by its own since the update looked": {db: database{row: alpha, late: 1, lower: 1}, want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT"},
+		"never first":               {db: database{insert: slices.Repeat([]error{unique}, 11)}, want: strings.Repeat(looks, 10), err: unique, again: true},
+		"serialization":             {db: database{clash: state("40001")}, want: strings.Repeat(attempt, 10), err: state("40001"), again: true},
+		"deadlock":                  {db: database{clash: fmt.Errorf("pq: %w", state("40P01"))}, want: strings.Repeat(attempt, 10), err: state("40P01"), again: true},
+		"deadlock of MySQL":         {db: database{clash: mysql}, want: strings.Repeat(attempt, 10), err: mysql, again: true},
+		"no such table":             {db: database{clash: state("42P01")}, want: attempt, err: state("42P01")},
+		"commit that met another":   {db: database{changed: 1, commit: state("40001")}, want: "BEGIN UPDATE work COMMIT", err: state("40001"), again: true},
+		"commit of unknown outcome": {db: database{changed: 1, commit: state("40003")}, want: "BEGIN UPDATE work COMMIT", err: state("40003")},
+		"commit with a lost answer": {db: database{changed: 1, commit: io.ErrUnexpectedEOF}, want: "BEGIN UPDATE work COMMIT", err: io.ErrUnexpectedEOF},
+		"work that met another":     {db: database{changed: 1}, work: state("40001"), want: "BEGIN UPDATE work ROLLBACK", err: state("40001"), again: true},
+		"work that failed":          {db: database{changed: 1}, work: state("23505"), want: "BEGIN UPDATE work ROLLBACK", err: state("23505")},
+		"fence that is there":       {db: database{insert: slices.Repeat([]error{state("23505")}, 10)}, want: strings.Repeat(looks, 10), err: state("23505"), again: true},
+		"no right to insert":        {db: database{insert: slices.Repeat([]error{state("42501")}, 10)}, want: looks, err: state("42501")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := row.db.open()
@@ -142,10 +150,10 @@ func TestSQL_StepsOfATransaction(t *testing.T) {
 				row.db.note("work")
 				return row.work
 			})
-			if !errors.Is(err, row.err) || row.err == nil && err != nil {
+			if !errors.Is(err, row.err) || row.err == nil && err != nil || errors.Is(err, fence.ErrRetry) != row.again {
 				t.Errorf("error %v, want %v", err, row.err)
 			}
-			if got := strings.Join(row.db.verbs(), " "); got != row.want {
+			if got := strings.Join(row.db.verbs(), " "); got != strings.TrimSpace(row.want) {
 				t.Errorf("did %s, want %s", got, row.want)
 			}
 			if row.stale.Token > 0 {
@@ -196,48 +204,6 @@ func TestSQL_HR_F4_WritesStatementsAsTheDatabaseWantsThem(t *testing.T) {
 		if !slices.ContainsFunc(d.seen, func(text string) bool { return strings.Contains(text, want) }) {
 			t.Errorf("%q is not among %q", want, d.seen)
 		}
-	}
-}
-
-// state is an error of a driver with the SQLSTATE of the standard.
-type state string
-
-func (s state) Error() string    { return "rolled back" }
-func (s state) SQLState() string { return string(s) }
-
-// A transaction that met another is repeated, and its caller repeats it if the error matches
-// ErrRetry. It must not after a commit of unknown outcome, and cannot where a right is missing.
-func TestSQL_HR_F3_OnlyATransactionThatMetAnotherIsToBeRepeated(t *testing.T) {
-	for name, row := range map[string]struct {
-		db    database
-		work  error
-		again bool
-		begun bool // several times
-	}{
-		"serialization":             {database{clash: state("40001")}, nil, true, true},
-		"deadlock":                  {database{clash: fmt.Errorf("pq: %w", state("40P01"))}, nil, true, true},
-		"deadlock of MySQL":         {database{clash: errors.New("Error 1213 (40001): Deadlock found when trying to get lock")}, nil, true, true},
-		"no such table":             {database{clash: state("42P01")}, nil, false, false},
-		"commit that met another":   {database{changed: 1, commit: state("40001")}, nil, true, false},
-		"commit of unknown outcome": {database{changed: 1, commit: state("40003")}, nil, false, false},
-		"commit with a lost answer": {database{changed: 1, commit: io.ErrUnexpectedEOF}, nil, false, false},
-		"work that met another":     {database{changed: 1}, state("40001"), true, false},
-		"work that failed":          {database{changed: 1}, state("23505"), false, false},
-		"fence that is there":       {database{insert: slices.Repeat([]error{state("23505")}, 10)}, nil, true, true},
-		"no right to insert":        {database{insert: slices.Repeat([]error{state("42501")}, 10)}, nil, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			db := row.db.open()
-			defer db.Close()
-			ran := 0
-			err := fence.SQL{}.Do(t.Context(), db, "r", by(1, "a"), func(*sql.Tx) error { ran++; return row.work })
-			if err == nil || errors.Is(err, fence.ErrRetry) != row.again || ran > 1 || row.db.clash != nil && !errors.Is(err, row.db.clash) {
-				t.Errorf("%v, and ran %d times", err, ran)
-			}
-			if begun := strings.Count(strings.Join(row.db.verbs(), " "), "BEGIN"); row.begun != (begun > 1) {
-				t.Errorf("begun %d times", begun)
-			}
-		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
@@ -35,9 +36,7 @@ func TestTrace_GoesOverHTTPThroughToTheStoreAndIntoTheLog(t *testing.T) {
 	logged := make(chan string, 10) // operations and their traces
 	service, err := server.New(traced{memdriver.New(), func() trace.Tracer { return l.tracer }},
 		server.WithObserver(func(_ *http.Request, x *server.Exchange) { logged <- x.Operation() + " " + x.Trace }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	h := httptest.NewServer(traceable(service))
 	t.Cleanup(func() {
 		h.CloseClientConnections()
@@ -47,18 +46,11 @@ func TestTrace_GoesOverHTTPThroughToTheStoreAndIntoTheLog(t *testing.T) {
 		h.Close()
 	})
 	remote, err := httpdriver.Open(h.URL, httpdriver.WithClient(&http.Client{Transport: tracing{http.DefaultTransport}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l = newLab(t, remote)
+	must(t, err)
+	l = newLab(t, remote, leasehold.Observer{})
 	ctx, caller := l.tracer.Start(t.Context(), "caller")
-	lease, err := l.Mutex("orders/42").Lock(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Release(); err != nil {
-		t.Fatal(err)
-	}
+	lease := l.lock(ctx, t, "orders/42")
+	must(t, lease.Release())
 	caller.End()
 	id := caller.SpanContext().TraceID()
 	for name, parent := range map[string]string{"store acquire": "acquire orders", "store release": "hold orders"} {

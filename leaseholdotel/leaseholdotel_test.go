@@ -26,13 +26,8 @@ type lab struct {
 	tracer trace.Tracer
 }
 
-func newLab(t *testing.T, d driver.Driver, opts ...leaseholdotel.Option) *lab {
-	t.Helper()
-	return newLabWith(t, d, leasehold.Observer{}, opts...)
-}
-
-// newLabWith is newLab with another observer.
-func newLabWith(t *testing.T, d driver.Driver, other leasehold.Observer, opts ...leaseholdotel.Option) *lab {
+// newLab returns a lab with another observer, too.
+func newLab(t *testing.T, d driver.Driver, other leasehold.Observer, opts ...leaseholdotel.Option) *lab {
 	t.Helper()
 	l := &lab{seen: new(recorder)}
 	l.tracer = l.seen.Tracer("test")
@@ -40,17 +35,13 @@ func newLabWith(t *testing.T, d driver.Driver, other leasehold.Observer, opts ..
 		leaseholdotel.WithTracerProvider(l.seen),
 		leaseholdotel.WithMeterProvider(l.seen),
 	}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	class := func(key string) string {
 		class, _, _ := strings.Cut(key, "/")
 		return class
 	}
 	l.Client, err = leasehold.New(d, leasehold.WithObserver(observer), leasehold.WithObserver(other), leasehold.WithClass(class))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -64,6 +55,22 @@ func (l *lab) span(t *testing.T, name string) spanStub {
 		t.Fatalf("no span %q among %d", name, len(all))
 	}
 	return all[i]
+}
+
+// must ends the test if err is not nil.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// lock takes a lock.
+func (l *lab) lock(ctx context.Context, t *testing.T, key string) *leasehold.Lease {
+	t.Helper()
+	lease, err := l.Mutex(key).Lock(ctx)
+	must(t, err)
+	return lease
 }
 
 func attr(attrs []attribute.KeyValue, key string) string {
@@ -105,18 +112,13 @@ func (d traced) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 func TestTrace_GoesFromTheCallerThroughToTheStoreAndTheWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l *lab
-		l = newLab(t, traced{memdriver.New(), func() trace.Tracer { return l.tracer }})
+		l = newLab(t, traced{memdriver.New(), func() trace.Tracer { return l.tracer }}, leasehold.Observer{})
 		ctx, caller := l.tracer.Start(t.Context(), "caller")
-		lease, err := l.Mutex("orders/42").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := l.lock(ctx, t, "orders/42")
 		_, work := l.tracer.Start(lease.Context(), "work")
 		work.End()
 		time.Sleep(15 * time.Second)
-		if err := lease.Release(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Release())
 		caller.End()
 
 		id := func(name string) trace.SpanID { return l.span(t, name).SpanContext.SpanID() }
@@ -145,11 +147,8 @@ func TestTrace_GoesFromTheCallerThroughToTheStoreAndTheWork(t *testing.T) {
 func TestTrace_TellsOfAWaitAndOfALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		l := newLab(t, store, leaseholdotel.WithoutKeys())
-		first, err := l.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLab(t, store, leasehold.Observer{}, leaseholdotel.WithoutKeys())
+		first := l.lock(t.Context(), t, "k")
 		got := make(chan *leasehold.Lease)
 		go func() {
 			lease, err := l.Mutex("k").Lock(context.Background())
@@ -160,9 +159,8 @@ func TestTrace_TellsOfAWaitAndOfALoss(t *testing.T) {
 		}()
 		time.Sleep(2 * time.Second)
 		l.seen.forget()
-		if _, err := store.Break(t.Context(), "k", first.ID(), "stuck"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := store.Break(t.Context(), "k", first.ID(), "stuck")
+		must(t, err)
 		<-got
 		<-first.Context().Done()
 		synctest.Wait()
@@ -188,18 +186,13 @@ func TestTrace_KeepsItsSpansApartFromThoseOfAnotherObserver(t *testing.T) {
 			ctx, _ = begun.Tracer("other").Start(ctx, name) // which never ends
 			return ctx
 		}
-		l := newLabWith(t, memdriver.New(), leasehold.Observer{
+		l := newLab(t, memdriver.New(), leasehold.Observer{
 			Acquire:  func(ctx context.Context, _ leasehold.LockInfo) context.Context { return begin(ctx, "other asks") },
 			Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context { return begin(ctx, "other holds") },
 		})
-		lease, err := l.Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		lease := l.lock(t.Context(), t, "k")
 		time.Sleep(15 * time.Second)
-		if err := lease.Release(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, lease.Release())
 		if ended := begun.spans(); len(ended) != 0 {
 			t.Errorf("the span %q of the other observer has ended", ended[0].Name)
 		}
@@ -215,10 +208,8 @@ func TestTrace_KeepsItsSpansApartFromThoseOfAnotherObserver(t *testing.T) {
 
 func TestTrace_BusyIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, memdriver.New())
-		if _, err := l.Mutex("k").TryLock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		l := newLab(t, memdriver.New(), leasehold.Observer{})
+		l.lock(t.Context(), t, "k")
 		l.seen.forget()
 		if _, err := l.Mutex("k").TryLock(t.Context()); err == nil {
 			t.Fatal("granted twice")
@@ -230,9 +221,7 @@ func TestTrace_BusyIsNoError(t *testing.T) {
 		if _, err := l.Semaphore("k", 2).TryLock(t.Context()); err == nil {
 			t.Fatal("granted twice")
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Close())
 		l.seen.forget()
 		if _, err := l.Mutex("k").TryLock(t.Context()); err == nil {
 			t.Fatal("granted by a closed client")
@@ -246,19 +235,15 @@ func TestTrace_BusyIsNoError(t *testing.T) {
 func TestMetrics_MeasureALife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		l := newLab(t, store)
-		lease, err := l.Mutex("orders/42").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := newLab(t, store, leasehold.Observer{})
+		lease := l.lock(t.Context(), t, "orders/42")
 		_, _ = l.Mutex("orders/42").TryLock(t.Context())
 		time.Sleep(25 * time.Second)
 		if got := l.sums(t); got["leasehold.leases"] != 1 || got["leasehold.acquisitions outcome=granted"] != 1 || got["leasehold.acquisitions outcome=held"] != 1 {
 			t.Errorf("while it was held: %v", got)
 		}
-		if _, err := store.Release(t.Context(), driver.Ref{Key: "orders/42", ID: lease.ID()}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := store.Release(t.Context(), driver.Ref{Key: "orders/42", ID: lease.ID()})
+		must(t, err)
 		if err := lease.Release(); err == nil {
 			t.Error("a lost lease was released")
 		}

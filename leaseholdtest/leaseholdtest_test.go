@@ -11,6 +11,23 @@ import (
 	"github.com/leasehold-go/leasehold/leaseholdtest"
 )
 
+// try takes the lock, which has to be free.
+func try(t *testing.T, c *leasehold.Client) *leasehold.Lease {
+	t.Helper()
+	l, err := c.Mutex("k").TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func noErr(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // everywhere runs a test in real time and in virtual time.
 func everywhere(t *testing.T, f func(t *testing.T)) {
 	t.Run("real", f)
@@ -32,9 +49,7 @@ func TestHold_KeepsTheLockFromOthers(t *testing.T) {
 		store.AwaitWaiters("k", 1)
 		release()
 		release() // of no effect
-		if err := <-got; err != nil {
-			t.Error(err)
-		}
+		noErr(t, <-got)
 	})
 }
 
@@ -50,17 +65,12 @@ func TestHold_IsReleasedAfterTheTestHasTakenTheLock(t *testing.T) {
 				c, store := leaseholdtest.New(t)
 				release := store.Hold("k")
 				end(store)
-				l, err := c.Mutex("k").TryLock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				l := try(t, c)
 				release() // does not fail the test, and ends no other lease
 				if state := l.State(); !state.Live() || !store.Held("k") {
 					t.Errorf("the next lease is %v", state)
 				}
-				if err := l.Release(); err != nil {
-					t.Error(err)
-				}
+				noErr(t, l.Release())
 			})
 		})
 	}
@@ -73,10 +83,7 @@ func TestLoseAndBreak_EndTheLeaseAtOnce(t *testing.T) {
 			"lose":  func() { store.Lose("k") },
 			"break": func() { store.Break("k", "maintenance") },
 		} {
-			l, err := c.Mutex("k").TryLock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := try(t, c)
 			end()
 			if l.Context().Err() == nil || l.State() != leasehold.Lost {
 				t.Errorf("%s: %v, %v", name, l.State(), l.Context().Err())
@@ -125,15 +132,19 @@ func TestDropReplies_LosesAnswersAndNotRequests(t *testing.T) {
 	everywhere(t, func(t *testing.T) {
 		c, store := leaseholdtest.New(t)
 		store.DropReplies(1)
-		l, err := c.Mutex("k").TryLock(t.Context()) // it is repeated
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := try(t, c) // it is repeated
 		store.DropReplies(1)
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, l.Release())
 		store.AwaitHeld("k", false)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		c, store := leaseholdtest.New(t)
+		store.DropReplies(-1) // none
+		begin := time.Now()
+		noErr(t, try(t, c).Release())
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("answered after %v", took)
+		}
 	})
 }
 
@@ -148,9 +159,7 @@ func TestNew_EndsWithoutAnErrorAfterEveryFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, store := leaseholdtest.New(t)
-				if _, err := c.Mutex("k").TryLock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				try(t, c)
 				store.Hold("other")
 				fault(store)
 			})
@@ -158,27 +167,6 @@ func TestNew_EndsWithoutAnErrorAfterEveryFault(t *testing.T) {
 	}
 }
 
-func TestDropReplies_TakesANegativeNumberForNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, store := leaseholdtest.New(t)
-		store.DropReplies(-1)
-		begin := time.Now()
-		l, err := c.Mutex("k").TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(begin); took > 0 {
-			t.Errorf("answered after %v", took)
-		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestLocker_IsFree(t *testing.T) {
-	lock := leaseholdtest.Locker(t)
-	if err := leasehold.Do(t.Context(), lock, func(context.Context) error { return nil }); err != nil {
-		t.Error(err)
-	}
+	noErr(t, leasehold.Do(t.Context(), leaseholdtest.Locker(t), func(context.Context) error { return nil }))
 }

@@ -37,7 +37,7 @@ var local = map[string]string{
 // resources are the entries of package fence, and postgresdriver.Pin, which are called by a
 // resource and not by a holder, with the tests of their behaviour under faults.
 var resources = map[string][]string{
-	"fence.SQL.Do":       {"TestPostgres_UnderFaults", "TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused", "TestSQL_StepsOfATransaction"},
+	"fence.SQL.Do":       {"TestPostgres_UnderFaults", "TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused", "TestSQL_HR_F3_StepsOfATransaction"},
 	"fence.SQL.Raise":    {"TestPostgres_UnderFaults", "TestPostgres_HR_F3_SerializationFailuresAreToBeRepeated"},
 	"fence.SQL.Create":   {"TestSQL_HR_F4_TableThatTakesDifferentNamesForOneIsRefused"},
 	"fence.Redis.Do":     {"TestRedis_UnderFaults", "TestRedis_ForeignDataAtTheFenceIsAnError", "TestRedis_RepliesOfAnyClient"},
