@@ -104,8 +104,16 @@ func (s state) SQLState() string { return string(s) }
 // the error matches ErrRetry. It must not after a commit of unknown outcome, and cannot where a
 // right is missing.
 func TestSQL_HR_F3_StepsOfATransaction(t *testing.T) {
-	const attempt, looks = "BEGIN UPDATE ROLLBACK ", "BEGIN UPDATE SELECT INSERT ROLLBACK "
-	unique, failed, mysql := errors.New("duplicate key"), errors.New("no balance"), errors.New("Error 1213 (40001): Deadlock found when trying to get lock")
+	const (
+		attempt = "BEGIN UPDATE ROLLBACK "
+		looks   = "BEGIN UPDATE SELECT INSERT ROLLBACK "
+		done    = "BEGIN UPDATE work COMMIT"
+		undone  = "BEGIN UPDATE work ROLLBACK"
+	)
+	unique, failed := errors.New("duplicate key"), errors.New("no balance")
+	deadlock := fmt.Errorf("pq: %w", state("40P01"))
+	mysql := errors.New("Error 1213 (40001): Deadlock found when trying to get lock")
+	inserts := func(err error) database { return database{insert: slices.Repeat([]error{err}, 11)} }
 	alpha, beta := []driver.Value{int64(5), "alpha"}, []driver.Value{int64(5), "beta"}
 	for name, row := range map[string]struct {
 		db    database
@@ -115,8 +123,8 @@ func TestSQL_HR_F3_StepsOfATransaction(t *testing.T) {
 		again bool
 		stale fence.Claim
 	}{
-		"greater":                              {db: database{changed: 1}, want: "BEGIN UPDATE work COMMIT"},
-		"failed":                               {db: database{changed: 1}, work: failed, want: "BEGIN UPDATE work ROLLBACK", err: failed},
+		"greater":                              {db: database{changed: 1}, want: done},
+		"failed":                               {db: database{changed: 1}, work: failed, want: undone, err: failed},
 		"first":                                {db: database{insert: []error{nil}}, want: "BEGIN UPDATE SELECT INSERT work COMMIT"},
 		"equal, where only changed rows count": {db: database{row: alpha, lower: 1}, want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT"},
 		"smaller": {
@@ -129,19 +137,22 @@ func TestSQL_HR_F3_StepsOfATransaction(t *testing.T) {
 			db:   database{row: []driver.Value{int64(4), "beta"}, late: 1},
 			want: "BEGIN UPDATE SELECT UPDATE work COMMIT",
 		},
-		"made by its own since the update looked": {db: database{row: alpha, late: 1, lower: 1}, want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT"},
-		"never first":               {db: database{insert: slices.Repeat([]error{unique}, 11)}, want: strings.Repeat(looks, 10), err: unique, again: true},
+		"made by its own since the update looked": {
+			db:   database{row: alpha, late: 1, lower: 1},
+			want: "BEGIN UPDATE SELECT UPDATE UPDATE work COMMIT",
+		},
+		"never first":               {db: inserts(unique), want: strings.Repeat(looks, 10), err: unique, again: true},
 		"serialization":             {db: database{clash: state("40001")}, want: strings.Repeat(attempt, 10), err: state("40001"), again: true},
-		"deadlock":                  {db: database{clash: fmt.Errorf("pq: %w", state("40P01"))}, want: strings.Repeat(attempt, 10), err: state("40P01"), again: true},
+		"deadlock":                  {db: database{clash: deadlock}, want: strings.Repeat(attempt, 10), err: deadlock, again: true},
 		"deadlock of MySQL":         {db: database{clash: mysql}, want: strings.Repeat(attempt, 10), err: mysql, again: true},
 		"no such table":             {db: database{clash: state("42P01")}, want: attempt, err: state("42P01")},
-		"commit that met another":   {db: database{changed: 1, commit: state("40001")}, want: "BEGIN UPDATE work COMMIT", err: state("40001"), again: true},
-		"commit of unknown outcome": {db: database{changed: 1, commit: state("40003")}, want: "BEGIN UPDATE work COMMIT", err: state("40003")},
-		"commit with a lost answer": {db: database{changed: 1, commit: io.ErrUnexpectedEOF}, want: "BEGIN UPDATE work COMMIT", err: io.ErrUnexpectedEOF},
-		"work that met another":     {db: database{changed: 1}, work: state("40001"), want: "BEGIN UPDATE work ROLLBACK", err: state("40001"), again: true},
-		"work that failed":          {db: database{changed: 1}, work: state("23505"), want: "BEGIN UPDATE work ROLLBACK", err: state("23505")},
-		"fence that is there":       {db: database{insert: slices.Repeat([]error{state("23505")}, 10)}, want: strings.Repeat(looks, 10), err: state("23505"), again: true},
-		"no right to insert":        {db: database{insert: slices.Repeat([]error{state("42501")}, 10)}, want: looks, err: state("42501")},
+		"commit that met another":   {db: database{changed: 1, commit: state("40001")}, want: done, err: state("40001"), again: true},
+		"commit of unknown outcome": {db: database{changed: 1, commit: state("40003")}, want: done, err: state("40003")},
+		"commit with a lost answer": {db: database{changed: 1, commit: io.ErrUnexpectedEOF}, want: done, err: io.ErrUnexpectedEOF},
+		"work that met another":     {db: database{changed: 1}, work: state("40001"), want: undone, err: state("40001"), again: true},
+		"work that failed":          {db: database{changed: 1}, work: state("23505"), want: undone, err: state("23505")},
+		"fence that is there":       {db: inserts(state("23505")), want: strings.Repeat(looks, 10), err: state("23505"), again: true},
+		"no right to insert":        {db: inserts(state("42501")), want: looks, err: state("42501")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := row.db.open()

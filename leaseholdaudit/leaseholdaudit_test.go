@@ -79,13 +79,15 @@ func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
 		t.Fatalf("%d lines: %s", len(all), text.String())
 	}
 	got, gpu, released, broken := all[0], all[1], all[2], all[3]
-	if got.Event != "granted" || got.Key != "orders/42" || got.Lease != one.ID() || got.Owner != "worker-7" || got.Token != one.Token() || got.Mode != "exclusive" || got.Time.IsZero() {
+	if got.Event != "granted" || got.Key != "orders/42" || got.Lease != one.ID() || got.Owner != "worker-7" ||
+		got.Token != one.Token() || got.Mode != "exclusive" || got.Time.IsZero() {
 		t.Errorf("%+v", got)
 	}
 	if gpu.Event != "granted" || gpu.Mode != "shared" || gpu.Limit != 4 || gpu.Weight != 2 {
 		t.Errorf("%+v", gpu)
 	}
-	if released.Event != "ended" || released.Lease != one.ID() || released.Reason != "released" || released.HeldMs < 1 || released.Owner != "worker-7" {
+	if released.Event != "ended" || released.Lease != one.ID() || released.Reason != "released" ||
+		released.HeldMs < 1 || released.Owner != "worker-7" {
 		t.Errorf("%+v", released)
 	}
 	if broken.Event != "ended" || broken.Lease != place.ID() || broken.Reason != "broken" || !strings.Contains(broken.Detail, "stuck") {
