@@ -561,6 +561,7 @@ func TestProlong_AsksOnce(t *testing.T) {
 		{name: "gone", store: driver.Reply{State: driver.Gone}, want: []error{ErrGone, ErrLost}},
 		{name: "broken", store: driver.Reply{Broken: true}, want: []error{ErrBroken, ErrLost}},
 		{name: "lost", store: errReset, want: []error{ErrUnknown, errReset}},
+		{name: "not answered", store: errSilent, want: []error{ErrUnknown}},
 		{name: "refused", store: driver.ErrUnavailable, want: []error{driver.ErrUnavailable}, not: []error{ErrUnknown}},
 	} {
 		store := answers(c.store)
@@ -580,18 +581,3 @@ func TestProlong_AsksOnce(t *testing.T) {
 		})
 	}
 }
-
-// TestRenew_StoreThatSaysNothingIsNoAnswer.
-func TestRenew_StoreThatSaysNothingIsNoAnswer(t *testing.T) {
-	stage(t, new(script), func(t *testing.T, s *Session) {
-		s.drv = silent{s.drv}
-		if _, err := s.Prolong(t.Context(), usual(), driver.Ref{Key: "k", ID: "a"}, time.Minute); !errors.Is(err, ErrUnknown) {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-// silent never answers.
-type silent struct{ driver.Driver }
-
-func (silent) Renew(context.Context, []driver.Ref, func(int, driver.Reply, error)) {}

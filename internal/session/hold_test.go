@@ -550,29 +550,6 @@ func TestHold_ForgetsWhatAnExtensionMayHaveTaken(t *testing.T) {
 	}
 }
 
-// TestHold_AskLeavesAnEndedLeaseAlone, also if its end was not noticed yet.
-func TestHold_AskLeavesAnEndedLeaseAlone(t *testing.T) {
-	stage(t, new(script), func(t *testing.T, s *Session) {
-		terms := usual()
-		terms.NoRenewal = true
-		h := take(t, s, &user{terms: terms})
-		ref, try, ok := h.Ask(h.Deadline().Add(-time.Second))
-		if !ok || try != 500*ms || ref.Key != "k" || ref.ID != "a" || ref.TTL != terms.TTL {
-			t.Errorf("a second before its deadline it asks by %+v for %v: %v", ref, try, ok)
-		}
-		if _, try, ok := h.Ask(h.Deadline().Add(-1)); !ok || try != ms {
-			t.Errorf("at the last moment it asks for %v: %v", try, ok)
-		}
-		if _, _, ok := h.Ask(h.Deadline()); ok {
-			t.Error("it asks at its deadline")
-		}
-		h.endWith(ErrGone)
-		if _, _, ok := h.Ask(s.Now()); ok || h.quit(ErrClosed) || !errors.Is(h.Cause(), ErrGone) {
-			t.Error("it asks after its end")
-		}
-	})
-}
-
 // TestDowngrade_IsAsGoodAsItsAnswer: the weaker side counts until it is certain that the store
 // did not downgrade.
 func TestDowngrade_IsAsGoodAsItsAnswer(t *testing.T) {
@@ -749,54 +726,6 @@ func TestRelease_SaysWhatBecameOfTheLease(t *testing.T) {
 func answersTo(all ...any) func(context.Context, int, *driver.Ref) (driver.Reply, error) {
 	store := answers(all...)
 	return func(ctx context.Context, n int, _ *driver.Ref) (driver.Reply, error) { return store(ctx, n, nil) }
-}
-
-// TestLeave_OneGivesTheLeaseBack: the last user gives it back, unless another user has, and all
-// get the error that the work was unprotected.
-func TestLeave_OneGivesTheLeaseBack(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		over  error // why it has ended before
-		given bool
-		last  bool
-		back  bool
-		ended bool // by this
-		want  []error
-	}{
-		{name: "the last", last: true, back: true, ended: true},
-		{name: "not the last"},
-		{name: "the last of one that was lost", over: ErrExpired, last: true, back: true, want: []error{ErrLost, ErrExpired}},
-		{name: "not the last of one that was lost", over: ErrExpired, want: []error{ErrLost}},
-		{name: "the last at the maximum", over: ErrMaxHold, given: true, last: true, want: []error{ErrLost, ErrMaxHold}},
-		{name: "the last, where it was given back", given: true, last: true},
-	} {
-		play(t, c.name, new(script), func(t *testing.T, s *Session) {
-			h := take(t, s, &user{terms: usual()})
-			if c.over != nil {
-				h.endWith(c.over)
-			}
-			h.given = c.given
-			back, ended, lost := h.Leave(c.last, ErrClosed)
-			if back != c.back || ended != c.ended || (lost == nil) != (len(c.want) == 0) {
-				t.Errorf("to be given back: %v, ended now: %v, lost: %v", back, ended, lost)
-			}
-			if errors.Is(c.over, ErrLost) && lost.Error() != c.over.Error() {
-				t.Errorf("lost by %q", lost)
-			}
-			matches(t, lost, c.want, nil)
-			why := c.over
-			if c.ended {
-				why = ErrClosed
-			}
-			if got := h.Cause(); (got == nil) != (why == nil) || !errors.Is(got, why) {
-				t.Errorf("it is over by %v, want %v", got, why)
-			}
-			if again, _, _ := h.Leave(true, ErrClosed); again == (c.back || c.given) {
-				t.Errorf("to be given back again: %v", again)
-			}
-			h.endWith(ErrClosed)
-		})
-	}
 }
 
 // The timer has found the lease due, and before it checks again an answer moves the deadline. In

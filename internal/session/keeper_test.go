@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,10 +24,7 @@ type probe struct {
 
 	mu    sync.Mutex
 	asked []time.Time
-	sent  []time.Time
 	slack time.Duration
-	drop  bool // the next answer drops it
-	gone  bool // Ask returns that it is over
 }
 
 func newProbe(period time.Duration) *probe {
@@ -41,14 +37,13 @@ func (p *probe) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.asked = append(p.asked, now)
-	return driver.Ref{Key: fmt.Sprintf("%p", p)}, p.try, !p.gone
+	return driver.Ref{Key: fmt.Sprintf("%p", p)}, p.try, true
 }
 
 func (p *probe) Answer(sent time.Time, _ driver.Reply, _ error) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sent = append(p.sent, sent)
-	if p.drop || p.period == 0 {
+	if p.period == 0 {
 		return time.Time{}
 	}
 	return sent.Add(p.period)
@@ -63,12 +58,6 @@ func (p *probe) take() int {
 	n := len(p.asked)
 	p.asked = nil
 	return n
-}
-
-func (p *probe) times() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.asked)
 }
 
 // answerAll is a store that answers at once.
@@ -133,6 +122,7 @@ func TestKeeper_NearlyDueLeaveInTheSameBatch(t *testing.T) {
 	})
 }
 
+// TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime: a batch has the least time of its tasks.
 func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 	renew, all := batches()
 	inTime(t, renew, func(t *testing.T, k *keeper) {
@@ -152,13 +142,6 @@ func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 		if !maps.Equal(counts, want) {
 			t.Errorf("batches %v", counts)
 		}
-	})
-}
-
-// TestKeeper_ABatchHasTheLeastTimeOfItsTasks.
-func TestKeeper_ABatchHasTheLeastTimeOfItsTasks(t *testing.T) {
-	renew, all := batches()
-	inTime(t, renew, func(t *testing.T, k *keeper) {
 		for _, tries := range [][]time.Duration{{time.Second, 600 * ms}, {600 * ms, time.Second}} {
 			at := time.Now().Add(time.Second)
 			for _, try := range tries {
@@ -167,97 +150,62 @@ func TestKeeper_ABatchHasTheLeastTimeOfItsTasks(t *testing.T) {
 				k.Add(&p.task, at)
 			}
 			settle(time.Minute)
-		}
-		if !slices.Equal(*all, []sentBatch{{2, 600 * ms}, {2, 600 * ms}}) {
-			t.Errorf("batches %v", *all)
+			if last := (*all)[len(*all)-1]; last != (sentBatch{2, 600 * ms}) {
+				t.Errorf("a batch of tasks of %v is %v", tries, last)
+			}
 		}
 	})
 }
 
 // TestKeeper_WhatIsHurriedWhileFlying is renewed again at the earliest of the requested times and
-// the time of the answer.
+// the time of the answer. What is added while it flies is kept although its answer drops it.
 func TestKeeper_WhatIsHurriedWhileFlying(t *testing.T) {
 	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 		time.Sleep(time.Second)
 		answerAll(ctx, refs, each)
 	}
-	for _, c := range []struct {
-		period  time.Duration // of the answers, 0 drops it
-		add     time.Duration // 0 is not at all
-		hurries []time.Duration
-		want    time.Duration
+	type call struct {
+		do func(k *keeper, task *task, at time.Time)
+		at time.Duration
+	}
+	add := func(s int) call { return call{(*keeper).Add, time.Duration(s) * time.Second} }
+	hurry := func(s int) call { return call{(*keeper).Hurry, time.Duration(s) * time.Second} }
+	remove := call{do: func(k *keeper, task *task, _ time.Time) { k.Remove(task) }}
+	for i, c := range []struct {
+		period int // of the answers, in seconds; 0 drops it
+		calls  []call
+		want   int // 0 for never
 	}{
-		{period: 10 * time.Second, want: 10 * time.Second},
-		{period: 10 * time.Second, hurries: []time.Duration{5 * time.Second}, want: 5 * time.Second},
-		{period: 10 * time.Second, hurries: []time.Duration{7 * time.Second, 5 * time.Second, 6 * time.Second}, want: 5 * time.Second},
-		{period: 10 * time.Second, hurries: []time.Duration{time.Minute}, want: 10 * time.Second},
-		{add: 8 * time.Second, want: 8 * time.Second},
-		{add: 8 * time.Second, hurries: []time.Duration{5 * time.Second}, want: 5 * time.Second},
-		{add: 8 * time.Second, period: 10 * time.Second, want: 8 * time.Second},
-		{add: 8 * time.Second, period: 4 * time.Second, want: 4 * time.Second},
-		{hurries: []time.Duration{5 * time.Second}, want: 0},
+		{period: 10, want: 10},
+		{period: 10, calls: []call{hurry(5)}, want: 5},
+		{period: 10, calls: []call{hurry(7), hurry(5), hurry(6)}, want: 5},
+		{period: 10, calls: []call{hurry(60)}, want: 10},
+		{calls: []call{add(8)}, want: 8},
+		{calls: []call{add(8), hurry(5)}, want: 5},
+		{period: 10, calls: []call{add(8)}, want: 8},
+		{period: 4, calls: []call{add(8)}, want: 4},
+		{calls: []call{hurry(5)}},
+		{period: 10, calls: []call{remove}},
+		{calls: []call{remove, add(8)}, want: 8},
+		{calls: []call{add(8), remove}},
 	} {
 		inTime(t, renew, func(t *testing.T, k *keeper) {
-			start, p := time.Now(), newProbe(c.period)
+			start, p := time.Now(), newProbe(time.Duration(c.period)*time.Second)
 			k.Add(&p.task, start)
 			settle(500 * time.Millisecond)
-			if c.add > 0 {
-				k.Add(&p.task, start.Add(c.add))
-			}
-			for _, at := range c.hurries {
-				k.Hurry(&p.task, start.Add(at))
+			for _, call := range c.calls {
+				call.do(k, &p.task, start.Add(call.at))
 			}
 			settle(10 * time.Second)
-			switch {
-			case c.want == 0 && len(p.asked) == 1:
-			case len(p.asked) < 2 || p.asked[1].Sub(start) != c.want:
-				t.Errorf("%+v: asked at %v, began at %v", c, p.asked, start)
+			var again time.Duration
+			if len(p.asked) > 1 {
+				again = p.asked[1].Sub(start)
+			}
+			if again != time.Duration(c.want)*time.Second {
+				t.Errorf("row %d: asked at %v, began at %v", i, p.asked, start)
 			}
 		})
 	}
-}
-
-func TestKeeper_AddWhileFlyingOutlivesADroppingAnswer(t *testing.T) {
-	gate := make(chan struct{}, 10)
-	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-		select {
-		case <-gate:
-		case <-ctx.Done():
-		}
-		answerAll(ctx, refs, each)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		gate = make(chan struct{}, 10)
-		k := newKeeper(renew, time.Now)
-		defer k.Close()
-		for _, again := range []struct {
-			name string
-			do   func(*probe)
-			want int
-		}{
-			{"Add", func(p *probe) { k.Add(&p.task, time.Now().Add(time.Minute)) }, 2},
-			{"Hurry", func(p *probe) { k.Hurry(&p.task, time.Now()) }, 1},
-			{"Remove", func(p *probe) { k.Remove(&p.task) }, 1},
-			{"Remove, Add", func(p *probe) { k.Remove(&p.task); k.Add(&p.task, time.Now()) }, 2},
-			{"Add, Remove", func(p *probe) { k.Add(&p.task, time.Now()); k.Remove(&p.task) }, 1},
-		} {
-			p := newProbe(0) // its answers drop it
-			k.Add(&p.task, time.Now())
-			synctest.Wait()
-			again.do(p)
-			gate <- struct{}{}
-			synctest.Wait()
-			gate <- struct{}{}
-			settle(time.Hour)
-			select {
-			case <-gate:
-			default:
-			}
-			if p.times() != again.want {
-				t.Errorf("%s while flying: asked %d times, want %d", again.name, p.times(), again.want)
-			}
-		}
-	})
 }
 
 // TestKeeper_EveryTaskIsAskedInTime plays random calls and compares the keeper with a model: a

@@ -196,29 +196,6 @@ func TestWait_ThatEndsSaysWhatItSaw(t *testing.T) {
 	}
 }
 
-// TestWait_WhatWasMissedBeforeAnAnswerIsNotTold: a wait that ends returns the store's last
-// answer, and not the failures before it.
-func TestWait_WhatWasMissedBeforeAnAnswerIsNotTold(t *testing.T) {
-	d := &script{renew: answersTo(driver.Reply{})} // its ticket is gone, so it asks for a new one
-	stage(t, d, func(t *testing.T, s *Session) {
-		ctx, cancel := context.WithCancel(t.Context())
-		d.acquire = func(_ context.Context, n int, _ *driver.Request) (driver.Reply, error) {
-			switch n {
-			case 2:
-				return driver.Reply{}, errReset
-			case 3:
-				cancel()
-			}
-			return queued, nil
-		}
-		p := pend(ctx, t, s, d, usual(), false)
-		time.Sleep(time.Minute)
-		is := p.now()
-		matches(t, is.err, []error{context.Canceled}, []error{ErrUnknown, errReset})
-		p.w.Close()
-	})
-}
-
 // TestWait_ASecondAnswerAfterTheEndOfTheContext counts only if the policy lets the call go on after
 // the end of the context.
 func TestWait_ASecondAnswerAfterTheEndOfTheContext(t *testing.T) {
@@ -338,58 +315,6 @@ func TestWait_HR_D9_PollsOnceTheStoreHasDroppedTheTicket(t *testing.T) {
 			p.w.Close()
 		})
 	}
-}
-
-// TestWait_WakesOnceForWhatComesMeanwhile: if it is woken or gets answers several times while its
-// caller is busy, it asks once, and shows its progress once.
-func TestWait_WakesOnceForWhatComesMeanwhile(t *testing.T) {
-	d := &script{acquire: answers(queued)}
-	stage(t, d, func(t *testing.T, s *Session) {
-		w, err := s.NewWaiter(usual(), usual().request())
-		must(t, err)
-		w.t.Policy.AskFirst = true
-		ctx, cancel := context.WithCancel(t.Context())
-		a, err := w.Queue(ctx)
-		must(t, err)
-		free := make(chan struct{})
-		var shown atomic.Int32
-		go func() {
-			_ = w.Wait(ctx, &a, func(Progress) {
-				shown.Add(1)
-				<-free
-			})
-		}()
-		synctest.Wait()
-		answered := func(n int) {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			for range n {
-				w.queued(s.Now(), queued)
-			}
-		}
-		answered(3)
-		for range 2 {
-			free <- struct{}{}
-			synctest.Wait()
-		}
-		if n := shown.Load(); n != 2 {
-			t.Errorf("shown %d times", n)
-		}
-		answered(1)
-		synctest.Wait() // it is shown
-		for range 3 {
-			w.hint(driver.Hint{Kind: driver.HintGranted, ID: "a"})
-		}
-		before := len(d.of("acquire"))
-		close(free)
-		synctest.Wait()
-		if n := len(d.of("acquire")) - before; n != 1 {
-			t.Errorf("asked %d times", n)
-		}
-		cancel()
-		synctest.Wait()
-		w.Close()
-	})
 }
 
 // TestWait_WhoeverAsksFirstTakesItsLockByAnAcquire: a renewal that grants it only wakes the
