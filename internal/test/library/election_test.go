@@ -59,18 +59,31 @@ func TestElection_HR_A11_LeaderThatPanicsOrExitsLeadsNoMore(t *testing.T) {
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
 			c, _ := open(t, store)
 			var lease *leasehold.Lease
-			go func() {
-				defer func() { _ = recover() }()
-				_ = c.Election("k", "").Lead(context.Background(), func(_ context.Context, l *leasehold.Lease) error {
-					lease = l
-					end()
-					return nil
-				})
-			}()
-			synctest.Wait()
-			wantFree(t, store, "k")
-			if lease.State() != leasehold.Released {
-				t.Errorf("%v", lease.State())
+			for _, call := range []func(ctx context.Context) error{
+				func(ctx context.Context) error {
+					return c.Election("k", "").Lead(ctx, func(_ context.Context, l *leasehold.Lease) error {
+						lease = l
+						end()
+						return nil
+					})
+				},
+				func(ctx context.Context) error {
+					return leasehold.Do(ctx, c.Mutex("k"), func(ctx context.Context) error {
+						lease, _ = leasehold.FromContext(ctx)
+						end()
+						return nil
+					})
+				},
+			} {
+				go func() {
+					defer func() { _ = recover() }()
+					_ = call(t.Context())
+				}()
+				synctest.Wait()
+				wantFree(t, store, "k")
+				if lease.State() != leasehold.Released {
+					t.Errorf("%v", lease.State())
+				}
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -57,8 +58,7 @@ type call struct {
 // script is a fault in force for some requests.
 type script struct {
 	verb  verb
-	key   string // empty is any
-	left  int    // -1 is without end
+	left  int // -1 is without end
 	fault fault
 }
 
@@ -78,12 +78,10 @@ type faultDriver struct {
 func newFault(store *memdriver.Driver) *faultDriver { return &faultDriver{store: store} }
 
 // on puts a fault in force for the next n requests; 0 is for all to come.
-func (d *faultDriver) on(v verb, n int, f fault) *script { return d.onKey(v, "", n, f) }
-
-func (d *faultDriver) onKey(v verb, key string, n int, f fault) *script {
+func (d *faultDriver) on(v verb, n int, f fault) *script {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := &script{verb: v, key: key, left: n, fault: f}
+	s := &script{verb: v, left: n, fault: f}
 	if n == 0 {
 		s.left = -1
 	}
@@ -102,13 +100,7 @@ func (d *faultDriver) heal() {
 func (d *faultDriver) seen(v verb) []call {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var seen []call
-	for _, c := range d.calls {
-		if c.verb == v {
-			seen = append(seen, c)
-		}
-	}
-	return seen
+	return slices.DeleteFunc(slices.Clone(d.calls), func(c call) bool { return c.verb != v })
 }
 
 func (d *faultDriver) count(v verb) int { return len(d.seen(v)) }
@@ -122,7 +114,7 @@ func (d *faultDriver) take(ctx context.Context, c call) fault {
 		return fault{skip: true, err: driver.ErrClosed}
 	}
 	for _, s := range d.scripts {
-		if s.verb == c.verb && s.left != 0 && (s.key == "" || s.key == c.key) {
+		if s.verb == c.verb && s.left != 0 {
 			s.left--
 			return s.fault
 		}
@@ -248,15 +240,10 @@ func runBubble(t *testing.T, name string, f func(t *testing.T, store *memdriver.
 func open(t *testing.T, store *memdriver.Driver, opts ...leasehold.Option) (*leasehold.Client, *faultDriver) {
 	t.Helper()
 	d := newFault(store)
-	c, err := leasehold.New(d, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := newClient(t, d, opts...)
 	t.Cleanup(func() {
 		d.heal()
-		if err := c.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
+		noErr(t, c.Close())
 	})
 	return c, d
 }

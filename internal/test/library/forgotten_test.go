@@ -44,14 +44,8 @@ func (s *said) about(key string) []string {
 func overheard(t *testing.T, ttl time.Duration) (*leasehold.Client, *said, *memdriver.Driver) {
 	t.Helper()
 	store, log := memdriver.New(), new(said)
-	c, err := leasehold.New(store, leasehold.WithTTL(ttl), leasehold.WithRenewFraction(float64(20*time.Millisecond)/float64(ttl)),
+	c := newClient(t, store, leasehold.WithTTL(ttl), leasehold.WithRenewFraction(float64(20*time.Millisecond)/float64(ttl)),
 		leasehold.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		noErr(t, c.Close())
-	})
 	return c, log, store
 }
 

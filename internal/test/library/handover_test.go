@@ -91,21 +91,6 @@ func TestMaxWait_BoundsTheWaitAndNotTheLease(t *testing.T) {
 	})
 }
 
-func TestDo_PanicReleases(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _ := open(t, store)
-		func() {
-			defer func() { _ = recover() }()
-			_ = leasehold.Do(t.Context(), c.Mutex("k"), func(context.Context) error { panic("in the middle") })
-		}()
-		wantFree(t, store, "k")
-		reason := errors.New("reason")
-		err := leasehold.Do(t.Context(), c.Mutex("k"), func(context.Context) error { return reason })
-		wantErr(t, err, reason)
-		wantFree(t, store, "k")
-	})
-}
-
 func TestAcquire_L17_HasTheShapeOfAContext(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)

@@ -2,7 +2,6 @@ package library_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -108,43 +107,11 @@ func TestDo_TakesEveryKind(t *testing.T) {
 
 // A lease that becomes less than it was.
 
-// writer returns a client, the lease of a writer, and the fault driver of the client.
-func writer(t *testing.T, store *memdriver.Driver) (*leasehold.Client, *leasehold.Lease, *faultDriver) {
-	t.Helper()
-	c, d := open(t, store, leasehold.WithTTL(ttl))
-	w := must(t)(c.RWMutex("k").Lock(t.Context()))
-	return c, w, d
-}
-
 // short is a context for one request that is not answered.
 func short(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-func TestDowngrade_HR_A3_OfUnknownOutcomeLeavesAReader(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, w, d := writer(t, store)
-		d.on(acquire, 1, silent)
-		wantErr(t, w.Downgrade(short(t)), leasehold.ErrUnknown)
-		other, _ := open(t, store)
-		reader := must(t)(other.RWMutex("k").TryRLock(t.Context()))
-		for name, take := range map[string]func(context.Context) (*leasehold.Lease, error){
-			"write": c.RWMutex("k").TryLock, "mutex": c.Mutex("k").TryLock,
-		} {
-			if _, err := take(w.Context()); !errors.Is(err, leasehold.ErrMismatch) {
-				t.Errorf("%s together with a reader: %v", name, err)
-			}
-		}
-		inner := must(t)(c.RWMutex("k").TryRLock(w.Context()))
-		_ = inner.Release()
-		if err := w.Downgrade(t.Context()); err != nil {
-			t.Errorf("repeated: %v", err)
-		}
-		wantErr(t, w.Downgrade(t.Context()), leasehold.ErrMismatch)
-		giveBack(t, w, reader)
-	})
 }
 
 func TestDowngrade_HR_A3_AndDetachExcludeEachOther(t *testing.T) {
@@ -153,7 +120,8 @@ func TestDowngrade_HR_A3_AndDetachExcludeEachOther(t *testing.T) {
 		renew:   {(*leasehold.Lease).Detach, (*leasehold.Lease).Downgrade},
 	} {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			_, w, d := writer(t, store)
+			c, d := open(t, store, leasehold.WithTTL(ttl))
+			w := must(t)(c.RWMutex("k").Lock(t.Context()))
 			d.on(v, 1, fault{delay: time.Second})
 			done := make(chan error, 1)
 			go func() { done <- calls[0](w, t.Context()) }()

@@ -128,16 +128,9 @@ func TestOptions_BoundsThemselvesAreAccepted(t *testing.T) {
 		{leasehold.WithRetry(leasehold.Backoff{Base: time.Millisecond, Step: time.Hour, Factor: 10, Cap: time.Hour, Jitter: 1})},
 	} {
 		bubble(t, func(t *testing.T, store *memdriver.Driver) {
-			c, err := leasehold.New(store, opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if l, err := c.Mutex("k").TryLock(t.Context()); err != nil {
-				t.Error(err)
-			} else if l.State() != leasehold.Held {
+			if l := lock(t, newClient(t, store, opts...), "k"); l.State() != leasehold.Held {
 				t.Error(l.State())
 			}
-			_ = c.Close()
 		})
 	}
 }
@@ -187,10 +180,7 @@ func TestKeys_R4_RefusedBeforeAnyRequest(t *testing.T) {
 		t.Errorf("%d requests", n)
 	}
 	for _, key := range []string{"k", strings.Repeat("k", 512), "{a}b", "a:b", " ", "a b", "日本語", "{}", "}{"} {
-		l, err := c.Mutex(key).TryLock(t.Context())
-		if err != nil {
-			t.Error(err)
-		} else if l.Key() != key {
+		if l := lock(t, c, key); l.Key() != key {
 			t.Errorf("key %q", l.Key())
 		}
 	}
@@ -344,10 +334,7 @@ func TestPing_ReturnsWhyNoLockCanBeTaken(t *testing.T) {
 
 func TestClient_HR_F10_EverythingSaysClosedAfterClose(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, err := leasehold.New(memdriver.New())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := newClient(t, store)
 		noErr(t, c.Close())
 		_, inspect := c.Inspect(t.Context(), "k")
 		_, leader := c.Election("k", "").Leader(t.Context())

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,19 +23,6 @@ func away(d *faultDriver, f fault) {
 
 // outages are the kinds of outages of a store.
 var outages = map[string]fault{"refuses": refuses, "fails": fails, "hangs": hangs, "silent": silent}
-
-// waits are the ways in which Lock waits.
-var waits = map[string][]leasehold.Option{"in the queue": nil, "alongside": {leasehold.WithRetry(leasehold.Alongside())}}
-
-// eachWait runs f for each way to wait.
-func eachWait(t *testing.T, f func(t *testing.T, store *memdriver.Driver, way []leasehold.Option)) {
-	t.Helper()
-	for name, opts := range waits {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, store *memdriver.Driver) { f(t, store, slices.Clip(opts)) })
-		})
-	}
-}
 
 // TestLock_AnOutageUsesUpOneAttempt: the requests that are repeated during an outage count as one
 // attempt.
@@ -68,28 +54,36 @@ func TestLock_AnOutageUsesUpOneAttempt(t *testing.T) {
 }
 
 func TestElection_Lead_OutlivesAStoreThatIsAway(t *testing.T) {
-	eachWait(t, func(t *testing.T, store *memdriver.Driver, way []leasehold.Option) {
-		c, d := open(t, store, append(way, leasehold.WithMaxOutage(time.Second))...)
-		away(d, refuses) // at the start
-		time.AfterFunc(10*time.Minute, d.heal)
-		terms := 0
-		err := c.Election("k", "v", leasehold.WithTTL(time.Second)).Lead(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
-			if terms++; terms == 3 {
-				return nil
-			}
-			away(d, hangs) // and in the middle of a term
+	for name, way := range map[string][]leasehold.Option{"in the queue": nil, "alongside": {leasehold.WithRetry(leasehold.Alongside())}} {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
+			c, d := open(t, store, append(way, leasehold.WithMaxOutage(time.Second))...)
+			away(d, refuses) // at the start
 			time.AfterFunc(10*time.Minute, d.heal)
-			<-ctx.Done()
-			return ctx.Err()
+			terms := 0
+			err := c.Election("k", "v", leasehold.WithTTL(time.Second)).Lead(t.Context(), func(ctx context.Context, _ *leasehold.Lease) error {
+				if terms++; terms == 3 {
+					return nil
+				}
+				away(d, hangs) // and in the middle of a term
+				time.AfterFunc(10*time.Minute, d.heal)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			if err != nil || terms != 3 {
+				t.Errorf("%v after %d terms", err, terms)
+			}
 		})
-		if err != nil || terms != 3 {
-			t.Errorf("%v after %d terms", err, terms)
-		}
-	})
+	}
 }
 
-func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
+// TestOutage_IsToldAndLoggedByTheDefaultLogger: without WithLogger an outage, such as a wrong port, is
+// logged by the program's default logger. The test changes it, so it is not parallel.
+func TestOutage_IsToldAndLoggedByTheDefaultLogger(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
 	for name, f := range outages {
+		var logged bytes.Buffer
+		slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
 			var told []leasehold.OutageInfo
 			c, d := open(t, store, leasehold.WithObserver(leasehold.Observer{Outage: func(o leasehold.OutageInfo) { told = append(told, o) }}))
@@ -102,25 +96,9 @@ func TestOutage_IsToldOnceWhenItBeginsAndOnceWhenItEnds(t *testing.T) {
 				t.Errorf("observed %+v, began %v", told, began)
 			}
 		})
-	}
-}
-
-// Without WithLogger an outage, such as a wrong port, is logged by the program's default
-// logger. The test changes it, so it is not parallel.
-func TestOutage_IsLoggedByTheDefaultLogger(t *testing.T) {
-	before := slog.Default()
-	defer slog.SetDefault(before)
-	var logged bytes.Buffer
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
-	synctest.Test(t, func(t *testing.T) {
-		c, d := open(t, memdriver.New())
-		away(d, refuses)
-		time.AfterFunc(2*time.Second, d.heal)
-		giveBack(t, must(t)(c.Mutex("k").Lock(t.Context())))
-		synctest.Wait()
-	})
-	if text := logged.String(); !strings.Contains(text, "level=WARN msg=\"leasehold: the store does not answer\"") || !strings.Contains(text, "answers again") {
-		t.Errorf("the default logger has %q", text)
+		if text := logged.String(); !strings.Contains(text, "level=WARN msg=\"leasehold: the store does not answer\"") || !strings.Contains(text, "answers again") {
+			t.Errorf("the default logger has %q", text)
+		}
 	}
 }
 

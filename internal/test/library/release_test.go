@@ -156,11 +156,7 @@ func TestClose_L16_LeavesNoGoroutine(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	store := memdriver.New()
 	for range 20 {
-		a, err := leasehold.New(newFault(store))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, _ := leasehold.New(newFault(store))
+		a, b := newClient(t, newFault(store)), newClient(t, newFault(store))
 		ctx, cancel := context.WithCancel(t.Context())
 		l := must(t)(a.Mutex("k").Lock(ctx))
 		got := make(chan error, 1)
@@ -202,14 +198,6 @@ func TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall(t *testing.T) {
 			}
 		})
 	}
-	// A lease that was taken away before is reported as lost, also after a refusal.
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store)
-		l := lock(t, c, "k")
-		d.on(release, 1, refuses)
-		deleteIt(t, store, l)
-		wantErr(t, l.Release(), leasehold.ErrLost)
-	})
 }
 
 // TestStats_HR_H9_AgreeWithWhatObserversAreTold compares Stats with the events.
@@ -297,13 +285,11 @@ func TestClose_IsBounded(t *testing.T) {
 			holder, _ := open(t, store)
 			lock(t, holder, "held")
 			d := newFault(store)
-			c, err := leasehold.New(d, row.opts...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := newClient(t, d, row.opts...)
 			if row.hang {
 				away(d, hangs)
 			}
+			var err error
 			var took time.Duration
 			closeIt := sync.OnceFunc(func() {
 				start := time.Now()

@@ -38,10 +38,7 @@ func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T
 			a, _ := open(t, store)
 			b, _ := open(t, store)
 			cut := newFault(store)
-			deaf, err := leasehold.New(struct{ driver.Driver }{cut})
-			if err != nil {
-				t.Fatal(err)
-			}
+			deaf := newClient(t, struct{ driver.Driver }{cut})
 			first := lock(t, a, "k")
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
