@@ -53,6 +53,7 @@ type call struct {
 	key  string
 	ref  driver.Ref
 	req  driver.Request
+	mark any // of its context
 }
 
 // script is a fault in force for some requests.
@@ -109,6 +110,7 @@ func (d *faultDriver) count(v verb) int { return len(d.seen(v)) }
 func (d *faultDriver) take(ctx context.Context, c call) fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	c.mark = ctx.Value(mark{})
 	d.calls = append(d.calls, c)
 	if d.closed {
 		return fault{skip: true, err: driver.ErrClosed}

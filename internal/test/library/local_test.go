@@ -204,12 +204,11 @@ func TestLocal_TokensRiseOverADeath(t *testing.T) {
 	})
 }
 
-// TestLocal_RenewalFollowsTheLease: the lease is renewed after each local handover, and lost in
-// time if the renewals fail.
+// TestLocal_RenewalFollowsTheLease: the lease is renewed after each local handover.
 func TestLocal_RenewalFollowsTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store, leasehold.WithLocalHandover(1000), leasehold.WithTTL(ttl))
-		all := queueUp(t, c, 200)
+		all := queueUp(t, c, 100)
 		for i := range 100 { // more than twice the TTL
 			l := all.served(i)
 			time.Sleep(ttl / 40)
@@ -217,25 +216,6 @@ func TestLocal_RenewalFollowsTheLease(t *testing.T) {
 		}
 		if n := d.count(acquire); n != 1 {
 			t.Errorf("%d acquires", n)
-		}
-		d.on(renew, 0, hangs)
-		began := time.Now()
-		for i := 100; ; i++ {
-			l := all.served(i)
-			if time.Since(began) > ttl {
-				break // of another turn
-			}
-			select {
-			case <-l.Context().Done():
-				wantErr(t, l.Release(), leasehold.ErrLost)
-			case <-time.After(ttl / 20):
-				giveBack(t, l)
-				continue
-			}
-			if passed := time.Since(began); passed > ttl {
-				t.Errorf("lost after %v", passed)
-			}
-			break
 		}
 	})
 }

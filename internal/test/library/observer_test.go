@@ -22,12 +22,23 @@ type diary struct {
 	lines []string
 	acq   []leasehold.AcquiredInfo
 	ended []leasehold.EndedInfo
+	stats leasehold.Stats // as far as leases that were granted show
 }
 
 func (d *diary) note(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lines = append(d.lines, fmt.Sprintf(format, args...))
+}
+
+// count adds one to the first counter if ok is true, or else to the second.
+func (d *diary) count(ok bool, yes, no *int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !ok {
+		yes = no
+	}
+	*yes++
 }
 
 // take returns the lines since the last call, and forgets them.
@@ -62,14 +73,25 @@ func (d *diary) observer() leasehold.Observer {
 			d.acq = append(d.acq, e)
 			return ctx
 		},
-		Renewed: func(_ context.Context, e leasehold.RenewedInfo) { d.note("renewed: %s", e.Outcome()) },
+		Renewed: func(_ context.Context, e leasehold.RenewedInfo) {
+			d.note("renewed: %s", e.Outcome())
+			d.count(e.Err == nil, &d.stats.Renewed, &d.stats.Failed)
+		},
 		Ended: func(_ context.Context, e leasehold.EndedInfo) {
 			d.note("ended: %s after %v", e.Reason(), e.Held)
+			d.count(e.Lost(), &d.stats.Lost, &d.stats.Released)
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.ended = append(d.ended, e)
 		},
-		Released: func(_ context.Context, e leasehold.ReleasedInfo) { d.note("released: %s", e.Outcome()) },
+		Released: func(_ context.Context, e leasehold.ReleasedInfo) {
+			d.note("released: %s", e.Outcome())
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			if e.Outcome() == "lost" { // found only now
+				d.stats.Lost, d.stats.Released = d.stats.Lost+1, d.stats.Released-1
+			}
+		},
 	}
 }
 
@@ -160,24 +182,42 @@ func TestObserver_OutcomeOfACallThatEndsWithoutALease(t *testing.T) {
 	}
 }
 
-func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
-	for want, row := range map[string]struct {
+// TestObserver_HR_H9_ReasonOfTheEndOfALease also compares the events with Stats.
+func TestObserver_HR_H9_ReasonOfTheEndOfALease(t *testing.T) {
+	const lost = true
+	late := func(_ *testing.T, _ *memdriver.Driver, l *leasehold.Lease) {
+		<-l.Context().Done()
+		time.Sleep(2 * ttl)
+	}
+	for name, row := range map[string]struct {
+		want     string
+		lost     bool
 		renewals *fault
 		opts     []leasehold.Option
-		lost     bool
-		end      func(*testing.T, *memdriver.Driver, *leasehold.Lease)
+		end      func(*testing.T, *memdriver.Driver, *leasehold.Lease) // nil waits for it
 	}{
-		"detached": {end: func(t *testing.T, _ *memdriver.Driver, l *leasehold.Lease) { noErr(t, l.Detach(t.Context())) }},
-		"released": {end: func(t *testing.T, _ *memdriver.Driver, l *leasehold.Lease) { giveBack(t, l) }},
-		"broken":   {lost: true, end: breakIt},
-		"gone":     {lost: true, end: deleteIt},
-		"expired":  {lost: true, renewals: &hangs},
-		"failed":   {lost: true, renewals: &fails, opts: []leasehold.Option{leasehold.WithMaxRenewAttempts(2)}},
-		"max_hold": {opts: []leasehold.Option{leasehold.WithMaxHold(time.Second)}},
-		"closed":   {},
-		"context":  {},
+		"detached": {"detached", !lost, nil, nil, func(t *testing.T, _ *memdriver.Driver, l *leasehold.Lease) {
+			noErr(t, l.Detach(t.Context()))
+		}},
+		"released": {"released", !lost, nil, nil, func(t *testing.T, _ *memdriver.Driver, l *leasehold.Lease) {
+			time.Sleep(ttl)
+			giveBack(t, l)
+		}},
+		"found gone": {"released", !lost, nil, nil, func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease) {
+			deleteIt(t, store, l)
+			wantErr(t, l.Release(), leasehold.ErrLost)
+		}},
+		"broken":   {"broken", lost, nil, nil, breakIt},
+		"gone":     {"gone", lost, nil, nil, deleteIt},
+		"expired":  {"expired", lost, &hangs, nil, nil},
+		"late":     {"expired", lost, &fault{late: ttl}, nil, late},
+		"failed":   {"failed", lost, &fails, one(leasehold.WithMaxRenewAttempts(2)), nil},
+		"overrun":  {"expired", lost, nil, one(leasehold.WithMaxHold(time.Second)), late},
+		"max_hold": {"max_hold", !lost, nil, one(leasehold.WithMaxHold(time.Second)), nil},
+		"closed":   {want: "closed"},
+		"context":  {want: "context"},
 	} {
-		runBubble(t, want, func(t *testing.T, store *memdriver.Driver) {
+		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
 			c, f, d := observed(t, store, row.opts...)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -188,9 +228,9 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 			switch {
 			case row.end != nil:
 				row.end(t, store, l)
-			case want == "context":
+			case name == "context":
 				cancel()
-			case want == "closed":
+			case name == "closed":
 				noErr(t, c.Close())
 			}
 			<-l.Context().Done()
@@ -201,8 +241,12 @@ func TestObserver_ReasonOfTheEndOfALease(t *testing.T) {
 			if len(d.ended) != 1 {
 				t.Fatalf("observed %q; want one end", d.lines)
 			}
-			if d.ended[0].Reason() != want || d.ended[0].Lost() != row.lost {
+			if d.ended[0].Reason() != row.want || d.ended[0].Lost() != row.lost {
 				t.Errorf("observed %q, lost %t", d.lines, d.ended[0].Lost())
+			}
+			got := c.Stats()
+			if got.Granted, got.Held = 0, 0; got != d.stats {
+				t.Errorf("stats %+v, the events count %+v: %q", got, d.stats, d.lines)
 			}
 		})
 	}
@@ -241,30 +285,7 @@ func TestObserver_TellsWhichKindOfLock(t *testing.T) {
 	})
 }
 
-// contexts is a store that records a value of the contexts of its requests.
-type contexts struct {
-	*memdriver.Driver
-	mu   sync.Mutex
-	seen map[verb]any
-}
-
 type mark struct{}
-
-func (c *contexts) note(v verb, ctx context.Context) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen[v] = ctx.Value(mark{})
-}
-
-func (c *contexts) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	c.note(acquire, ctx)
-	return c.Driver.Acquire(ctx, req)
-}
-
-func (c *contexts) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	c.note(release, ctx)
-	return c.Driver.Release(ctx, ref)
-}
 
 func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
@@ -285,15 +306,14 @@ func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
 			Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context { return carry("holding")(ctx) },
 			Ended:    func(ctx context.Context, _ leasehold.EndedInfo) { ended = ctx.Value(mark{}) },
 		}
-		d := &contexts{Driver: store, seen: make(map[verb]any)}
-		c := newClient(t, d, leasehold.WithObserver(first), leasehold.WithObserver(second))
+		c, d := open(t, store, leasehold.WithObserver(first), leasehold.WithObserver(second))
 		l := lock(t, c, "k")
 		if got := l.Context().Value(mark{}); got != "holding" {
 			t.Errorf("the lease carries %v", got)
 		}
 		giveBack(t, l)
-		if d.seen[acquire] != "asking" || d.seen[release] != "holding" || ended != "holding" {
-			t.Errorf("the store saw %v, the observer %v", d.seen, ended)
+		if asked, released := d.seen(acquire)[0].mark, d.seen(release)[0].mark; asked != "asking" || released != "holding" || ended != "holding" {
+			t.Errorf("the store saw %v and %v, the observer %v", asked, released, ended)
 		}
 	})
 }

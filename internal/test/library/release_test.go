@@ -200,64 +200,6 @@ func TestRelease_HR_H1_LossIsJudgedAtTheMomentOfTheCall(t *testing.T) {
 	}
 }
 
-// TestStats_HR_H9_AgreeWithWhatObserversAreTold compares Stats with the events.
-func TestStats_HR_H9_AgreeWithWhatObserversAreTold(t *testing.T) {
-	for name, life := range map[string]func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease, d *faultDriver){
-		"released": func(*testing.T, *memdriver.Driver, *leasehold.Lease, *faultDriver) {},
-		"renewed":  func(*testing.T, *memdriver.Driver, *leasehold.Lease, *faultDriver) { time.Sleep(ttl) },
-		"renewal found it gone": func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease, _ *faultDriver) {
-			_, _ = store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()})
-			time.Sleep(ttl)
-		},
-		"release found it gone": func(t *testing.T, store *memdriver.Driver, l *leasehold.Lease, _ *faultDriver) {
-			_, _ = store.Release(t.Context(), driver.Ref{Key: "k", ID: l.ID()})
-		},
-		"failed, and late": func(_ *testing.T, _ *memdriver.Driver, l *leasehold.Lease, d *faultDriver) {
-			d.on(renew, 2, fails)
-			d.on(renew, 0, fault{late: ttl})
-			<-l.Context().Done()
-			time.Sleep(ttl)
-		},
-		"maximum hold": func(_ *testing.T, _ *memdriver.Driver, l *leasehold.Lease, _ *faultDriver) { time.Sleep(time.Minute) },
-	} {
-		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
-			var told leasehold.Stats
-			o := leasehold.Observer{
-				Renewed: func(_ context.Context, e leasehold.RenewedInfo) {
-					if e.Err == nil {
-						told.Renewed++
-					} else {
-						told.Failed++
-					}
-				},
-				Ended: func(_ context.Context, e leasehold.EndedInfo) {
-					if e.Lost() {
-						told.Lost++
-					} else {
-						told.Released++
-					}
-				},
-				Released: func(_ context.Context, e leasehold.ReleasedInfo) {
-					if e.Outcome() == "lost" { // found only now
-						told.Lost, told.Released = told.Lost+1, told.Released-1
-					}
-				},
-			}
-			c, d := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(45*time.Second), leasehold.WithObserver(o))
-			l := lock(t, c, "k")
-			life(t, store, l, d)
-			d.heal()
-			_ = l.Release()
-			synctest.Wait()
-			got := c.Stats()
-			got.Granted, got.Held = 0, 0
-			if got != told {
-				t.Errorf("stats %+v, the events count %+v", got, told)
-			}
-		})
-	}
-}
-
 // TestClose_IsBounded: Close cancels calls under way, and waits for ten seconds at most for
 // a logger or an observer that does not return, even if that calls Close.
 func TestClose_IsBounded(t *testing.T) {
