@@ -25,17 +25,13 @@ func TestPostgres_UnderFaults(t *testing.T) {
 	s := postgrestest.Shared(t)
 	proxy := s.Proxy(t)
 	u, err := url.Parse(s.Database(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	clean := openPostgres(t, u.String())
 	if _, err := clean.ExecContext(t.Context(), `CREATE TABLE work (resource text, token bigint)`); err != nil {
 		t.Fatal(err)
 	}
 	through, err := url.Parse(proxy.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	u.Host = through.Host
 	db := openPostgres(t, u.String()+"&default_query_exec_mode=exec")
 	const before, raised, committed = "UPDATE", "work", "commit"
@@ -62,9 +58,7 @@ func TestPostgres_UnderFaults(t *testing.T) {
 		t.Run(c.fault, func(t *testing.T) {
 			count := func() (n int) {
 				t.Helper()
-				if err := clean.QueryRowContext(t.Context(), `SELECT count(*) FROM work WHERE resource = $1`, c.fault).Scan(&n); err != nil {
-					t.Fatal(err)
-				}
+				check(t, clean.QueryRowContext(t.Context(), `SELECT count(*) FROM work WHERE resource = $1`, c.fault).Scan(&n))
 				return n
 			}
 			work := func(db *sql.DB, ctx context.Context, token int64) error {
@@ -73,9 +67,7 @@ func TestPostgres_UnderFaults(t *testing.T) {
 					return err
 				})
 			}
-			if err := work(clean, t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
+			check(t, work(clean, t.Context(), 1))
 			ctx, end := context.WithCancel(t.Context())
 			defer end()
 			c.begin(end)
@@ -128,9 +120,7 @@ func TestRedis_UnderFaults(t *testing.T) {
 				_, err := r.Do(ctx, c.fault, by(token, "a"), write, []string{"value"}, value)
 				return err
 			}
-			if err := do(clean, t.Context(), 1, "first"); err != nil {
-				t.Fatal(err)
-			}
+			check(t, do(clean, t.Context(), 1, "first"))
 			rule := proxy.Add(c.action, 1, respproxy.Command("EVAL"))
 			if err := do(r, t.Context(), 2, "second"); err == nil || errors.Is(err, fence.ErrStale) {
 				t.Errorf("%v, want an error that is not stale", err)

@@ -19,18 +19,14 @@ var dollar = fence.SQL{Placeholder: fence.Dollar}
 func openPostgres(t *testing.T, url string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	db.SetMaxOpenConns(20)
 	t.Cleanup(func() {
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := dollar.Create(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
+	check(t, dollar.Create(t.Context(), db))
 	return db
 }
 
@@ -75,20 +71,14 @@ func TestPostgres_HR_F3_GreatestOfTwoFirstClaimsIsNotRefused(t *testing.T) {
 // database.
 func TestPostgres_HR_F3_SerializationFailuresAreToBeRepeated(t *testing.T) {
 	db := openPostgres(t, postgrestest.Shared(t).URL())
-	if err := dollar.Do(t.Context(), db, "r", by(1, "a"), nothing); err != nil {
-		t.Fatal(err)
-	}
+	check(t, dollar.Do(t.Context(), db, "r", by(1, "a"), nothing))
 	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelSerializable})
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer func() { _ = tx.Rollback() }()
 	if err := tx.QueryRowContext(t.Context(), "SELECT 1").Scan(new(int)); err != nil { // it sees the present state
 		t.Fatal(err)
 	}
-	if err := dollar.Do(t.Context(), db, "r", by(2, "b"), nothing); err != nil {
-		t.Fatal(err)
-	}
+	check(t, dollar.Do(t.Context(), db, "r", by(2, "b"), nothing))
 	if err := dollar.Raise(t.Context(), tx, "r", by(3, "c")); !errors.Is(err, fence.ErrRetry) {
 		t.Errorf("%v, want that it is to be repeated", err)
 	}

@@ -87,9 +87,7 @@ func TestRedis_HR_F5_BodyMayReturnSeveralValues(t *testing.T) {
 
 func TestRedis_ForeignDataAtTheFenceIsAnError(t *testing.T) {
 	rdb := redistest.Start(t).Client()
-	if err := rdb.Set(t.Context(), "f", "text", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, rdb.Set(t.Context(), "f", "text", 0).Err())
 	_, err := fenced(rdb).Do(t.Context(), "f", by(1, "a"), write, []string{"k"}, "v")
 	if err == nil || errors.Is(err, fence.ErrStale) || rdb.Exists(t.Context(), "k").Val() != 0 {
 		t.Errorf("%v", err)
@@ -112,5 +110,13 @@ func TestRedis_RepliesOfAnyClient(t *testing.T) {
 		} else if err == nil || errors.Is(err, fence.ErrStale) {
 			t.Errorf("reply %v: %v", row.reply, err)
 		}
+	}
+}
+
+// check ends the test if err is not nil.
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

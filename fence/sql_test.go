@@ -181,9 +181,7 @@ func TestSQL_RaiseIsNotDeceivedByASnapshot(t *testing.T) {
 	db := d.open()
 	defer db.Close()
 	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	defer func() { _ = tx.Rollback() }()
 	if err := (fence.SQL{}).Raise(t.Context(), tx, "orders/42", by(5, "alpha")); !errors.Is(err, fence.ErrRetry) {
 		t.Errorf("error %v, want ErrRetry", err)
@@ -197,12 +195,8 @@ func TestSQL_HR_F4_WritesStatementsAsTheDatabaseWantsThem(t *testing.T) {
 	db := d.open()
 	defer db.Close()
 	s := fence.SQL{Table: "ops.fences", Placeholder: fence.Dollar}
-	if err := s.Create(t.Context(), db); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Do(t.Context(), db, "r", by(1, "a"), func(*sql.Tx) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
+	check(t, s.Create(t.Context(), db))
+	check(t, s.Do(t.Context(), db, "r", by(1, "a"), func(*sql.Tx) error { return nil }))
 	for _, want := range []string{
 		"CREATE TABLE IF NOT EXISTS ops.fences (",
 		"resource VARCHAR(512) /*! CHARACTER SET binary */ NOT NULL PRIMARY KEY",

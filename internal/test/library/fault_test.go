@@ -282,9 +282,7 @@ func wantFree(t *testing.T, store *memdriver.Driver, key string) {
 func newClient(t *testing.T, d driver.Driver, opts ...leasehold.Option) *leasehold.Client {
 	t.Helper()
 	c, err := leasehold.New(d, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -293,9 +291,7 @@ func newClient(t *testing.T, d driver.Driver, opts ...leasehold.Option) *leaseho
 func must(t *testing.T) func(*leasehold.Lease, error) *leasehold.Lease {
 	return func(l *leasehold.Lease, err error) *leasehold.Lease {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		return l
 	}
 }
@@ -328,4 +324,12 @@ func breakIt(t *testing.T, store *memdriver.Driver, l *leasehold.Lease) {
 	t.Helper()
 	_, err := store.Break(t.Context(), l.Key(), l.ID(), "stuck")
 	noErr(t, err)
+}
+
+// check ends the test if err is not nil.
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -63,9 +63,7 @@ func collect(t *testing.T, ok func() bool) {
 func holders(t *testing.T, store driver.Inspector, key string) int {
 	t.Helper()
 	snap, err := store.Inspect(t.Context(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	return len(snap.Holders)
 }
 

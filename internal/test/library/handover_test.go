@@ -95,9 +95,7 @@ func TestAcquire_L17_HasTheShapeOfAContext(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		c, d := open(t, store)
 		ctx, release, err := c.Acquire(t.Context(), "k", time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if got := d.seen(acquire)[0].req.TTL; got != time.Minute {
 			t.Errorf("TTL %v", got)
 		}

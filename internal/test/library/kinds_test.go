@@ -18,9 +18,7 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 		gpu := a.Semaphore("gpu", 4)
 		inner := leasehold.All(a.Mutex("m"), gpu, a.RWMutex("rw").RLocker())
 		whole, err := leasehold.All(inner, gpu.Places(3), a.RWMutex("w"), leasehold.All(inner, a.Mutex("rw"))).Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var keys []string
 		for _, p := range whole.Parts() {
 			keys = append(keys, p.Key())
@@ -44,9 +42,7 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 			t.Errorf("%v for %v", whole.State(), whole.Remaining())
 		}
 		one, err := leasehold.All(gpu).Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		giveBack(t, must(t)(b.Semaphore("gpu", 4).TryLockN(t.Context(), 3)), one)
 
 		var none *leasehold.Mutex
@@ -153,9 +149,7 @@ func TestAll_ReleaseTakesOneTimeout(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		l, err := leasehold.All(parts...).Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		bounded("Release", l.Release)
 		other, _ := open(t, store)
 		lock(t, other, "k9")

@@ -72,9 +72,7 @@ func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
 				{"a place, then write", a.Semaphore("k", 3, me).Lock, c.Mutex("k", me).Lock},
 			} {
 				held, err := row.hold(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				check(t, err)
 				start := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				_, err = row.ask(ctx)

@@ -124,9 +124,7 @@ func TestWindDown_ExtendGivesMoreTime(t *testing.T) {
 	afterItsEnd(t, func(t *testing.T, _ *memdriver.Driver, _ *faultDriver, _ *leasehold.Client, l *leasehold.Lease) {
 		for range 10 {
 			time.Sleep(ttl / 2)
-			if err := l.Extend(context.Background(), ttl); err != nil {
-				t.Fatal(err)
-			}
+			check(t, l.Extend(context.Background(), ttl))
 		}
 		giveBack(t, l)
 	})
@@ -193,9 +191,7 @@ func TestWindDown_AllKeepsTheOthers(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			ctx, cancel := context.WithCancel(t.Context())
 			whole, err := leasehold.All(c.Mutex("a"), c.Mutex("b"), c.Mutex("c")).Lock(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
+			check(t, err)
 			if lost {
 				if _, err := store.Break(t.Context(), "b", whole.Parts()[1].ID(), "stuck"); err != nil {
 					t.Fatal(err)
