@@ -213,21 +213,6 @@ func TestUndo_AtAClose(t *testing.T) {
 	}
 }
 
-// TestUndo_ATryUnderWayAtACloseIsWaitedFor: a try may take a third of the release timeout.
-func TestUndo_ATryUnderWayAtACloseIsWaitedFor(t *testing.T) {
-	hangs := func(ctx context.Context, _ int, _ *driver.Ref) (driver.Reply, error) { return hang(ctx) }
-	stage(t, &script{release: hangs}, func(t *testing.T, s *Session) {
-		terms := usual()
-		terms.ReleaseTimeout = time.Minute
-		s.GiveBack(t.Context(), terms, &Abandoned{Ref: driver.Ref{Key: "k", ID: "a"}, Life: time.Second})
-		time.Sleep(time.Millisecond)
-		start := time.Now()
-		if ended, err := s.End(); !ended || err != nil || time.Since(start) > timing.LongestTry {
-			t.Errorf("closed after %v: %v, %v", time.Since(start), ended, err)
-		}
-	})
-}
-
 // TestGiveBack_KeepsAPlaceThatIsToBeKept, and releases it if it is no longer a place.
 func TestGiveBack_KeepsAPlaceThatIsToBeKept(t *testing.T) {
 	for _, c := range []struct {
