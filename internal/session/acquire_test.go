@@ -547,7 +547,6 @@ func TestOnward_PassesOnWhatIsLeftOfAWritersLease(t *testing.T) {
 	}
 }
 
-// TestProlong_AsksOnce.
 func TestProlong_AsksOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string

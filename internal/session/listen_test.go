@@ -213,7 +213,6 @@ func TestAlert_ListensOnceALeaseIsHeldForASecond(t *testing.T) {
 	}
 }
 
-// TestAlert_IsNotForAStoreWithoutHintsNorAfterTheEnd.
 func TestAlert_IsNotForAStoreWithoutHintsNorAfterTheEnd(t *testing.T) {
 	stage(t, new(script), func(t *testing.T, s *Session) {
 		take(t, s, &user{terms: usual()})

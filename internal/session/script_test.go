@@ -191,11 +191,7 @@ func (d *audible) at(address string) {
 // heard is the subscription of an audible store.
 type heard audible
 
-func (d *heard) Address() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.address
-}
+func (d *heard) Address() string { return locked(&d.mu, func() string { return d.address }) }
 
 func (d *heard) Close() error {
 	d.mu.Lock()
@@ -266,34 +262,27 @@ func (u *user) told() news { return locked(&u.mu, func() news { return u.news })
 
 func (u *user) Terms() *Terms { return u.terms }
 
-func (u *user) Began(handed time.Time) {
+// note records an event.
+func (u *user) note(event func(*news)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.handed = append(u.handed, handed)
+	event(&u.news)
 }
 
+func (u *user) Began(handed time.Time) { u.note(func(n *news) { n.handed = append(n.handed, handed) }) }
+
 func (u *user) Renewed(_ time.Time, _ *driver.Reply, err error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.renewals = append(u.renewals, err)
+	u.note(func(n *news) { n.renewals = append(n.renewals, err) })
 }
 
 func (u *user) Ended(cause error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.ended, u.at = append(u.ended, cause), time.Now()
+	u.note(func(n *news) { n.ended, n.at = append(n.ended, cause), time.Now() })
 }
 
-func (u *user) CutOff() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.cuts++
-}
+func (u *user) CutOff() { u.note(func(n *news) { n.cuts++ }) }
 
 func (u *user) GiveBack(_ error, limit time.Duration) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.back = append(u.back, limit)
+	u.note(func(n *news) { n.back = append(n.back, limit) })
 	return u.fails
 }
 

@@ -95,7 +95,6 @@ func TestClose_TellsHowManyLeasesAreLeft(t *testing.T) {
 	}
 }
 
-// TestSession_NothingBeginsAfterItsEnd.
 func TestSession_NothingBeginsAfterItsEnd(t *testing.T) {
 	stage(t, new(script), func(t *testing.T, s *Session) {
 		if err := s.Begin(); err != nil || s.IsClosing() {
@@ -188,7 +187,6 @@ func TestHint_ReachesWhomItConcerns(t *testing.T) {
 	}
 }
 
-// TestTerms_SayHowLongAStoreIsWaitedFor.
 func TestTerms_SayHowLongAStoreIsWaitedFor(t *testing.T) {
 	since := time.Now()
 	now := since.Add(3 * time.Second)

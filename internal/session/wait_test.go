@@ -63,7 +63,6 @@ func pend(ctx context.Context, t *testing.T, s *Session, d *script, terms *Terms
 
 var queued = driver.Reply{State: driver.Queued, Position: 2}
 
-// TestWait_EndsByWhatTheStoreSaysOfTheTicket.
 func TestWait_EndsByWhatTheStoreSaysOfTheTicket(t *testing.T) {
 	granted := driver.Reply{State: driver.Granted, Token: 7}
 	for _, c := range []struct {
@@ -540,7 +539,6 @@ func TestSince_CountsAHandOverFromWhenItWasAtTheEarliest(t *testing.T) {
 	}
 }
 
-// TestWaiter_OneThatIsUsedAgainKnowsNothingOfItsLastUser.
 func TestWaiter_OneThatIsUsedAgainKnowsNothingOfItsLastUser(t *testing.T) {
 	d := &script{acquire: answers(errReset, driver.Reply{State: driver.Granted}, driver.Reply{State: driver.Busy})}
 	stage(t, d, func(t *testing.T, s *Session) {

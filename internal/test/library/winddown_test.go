@@ -119,7 +119,6 @@ func TestWindDown_LastRenewalIsRepeated(t *testing.T) {
 	})
 }
 
-// TestWindDown_ExtendGivesMoreTime.
 func TestWindDown_ExtendGivesMoreTime(t *testing.T) {
 	afterItsEnd(t, func(t *testing.T, _ *memdriver.Driver, _ *faultDriver, _ *leasehold.Client, l *leasehold.Lease) {
 		for range 10 {
