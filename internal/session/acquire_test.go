@@ -216,52 +216,44 @@ func fill(g *limiter) {
 // from the last answer to the session. If the store refuses, it counts from the last answer
 // to a request for a lock. A place in the queue makes no difference.
 func TestAsk_AWaitOutlivesAnOutageWhileOthersAreServed(t *testing.T) {
-	queue := func(ctx context.Context, s *Session, terms *Terms) error {
-		w, err := s.NewWaiter(terms, terms.request())
-		if err != nil {
-			return err
-		}
-		defer w.Close()
-		_, err = w.Queue(ctx)
-		return err
-	}
-	insist := func(ctx context.Context, s *Session, terms *Terms) error {
-		_, err := s.Insist(ctx, terms, terms.request())
-		return err
-	}
 	for _, c := range []struct {
 		name        string
-		ask         func(context.Context, *Session, *Terms) error
 		store       any
+		locks       bool // others are answered when they ask for locks
 		least, most time.Duration
 	}{
-		{"hangs for a queue", queue, nil, 70 * time.Second, 71 * time.Second},
-		{"hangs without a queue", insist, nil, 70 * time.Second, 71 * time.Second},
-		{"refuses a place in the queue", queue, driver.ErrUnavailable, 70 * time.Second, 71 * time.Second},
-		{"refuses without a queue", insist, driver.ErrUnavailable, 70 * time.Second, 71 * time.Second},
-		{"refuses all locks, with a queue", queue, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
-		{"refuses all locks, without a queue", insist, driver.ErrUnavailable, 10 * time.Second, 10500 * ms},
+		{"hangs", nil, true, 70 * time.Second, 71 * time.Second},
+		{"refuses", driver.ErrUnavailable, true, 70 * time.Second, 71 * time.Second},
+		{"refuses all locks", driver.ErrUnavailable, false, 10 * time.Second, 10500 * ms},
 	} {
-		d := &script{acquire: answers(c.store)}
-		locks := !strings.Contains(c.name, "all locks")
-		play(t, c.name, d, func(t *testing.T, s *Session) {
-			terms := usual()
-			terms.MaxOutage = 10 * time.Second
-			go func() {
-				for range 60 {
-					time.Sleep(time.Second)
-					s.answered(s.Now())
-					if locks {
-						s.outage.acquires.raise(s.instant(s.Now()))
+		for _, queue := range []bool{true, false} {
+			d := &script{acquire: answers(c.store)}
+			play(t, fmt.Sprint(c.name, queue), d, func(t *testing.T, s *Session) {
+				terms := usual()
+				terms.MaxOutage = 10 * time.Second
+				go func() {
+					for range 60 {
+						time.Sleep(time.Second)
+						s.answered(s.Now())
+						if c.locks {
+							s.outage.acquires.raise(s.instant(s.Now()))
+						}
 					}
+				}()
+				defer time.Sleep(time.Minute)
+				w, err := s.NewWaiter(terms, terms.request())
+				must(t, err)
+				defer w.Close()
+				if queue {
+					_, err = w.Queue(t.Context())
+				} else {
+					_, err = s.Insist(t.Context(), terms, terms.request())
 				}
-			}()
-			defer time.Sleep(time.Minute)
-			err := c.ask(t.Context(), s, terms)
-			if took := time.Since(d.start); err == nil || took < c.least || took > c.most {
-				t.Errorf("given up after %v: %v", took, err)
-			}
-		})
+				if took := time.Since(d.start); err == nil || took < c.least || took > c.most {
+					t.Errorf("given up after %v: %v", took, err)
+				}
+			})
+		}
 	}
 }
 
