@@ -63,7 +63,7 @@ func TestRedis_RefusesWhatComesAfterAGreaterToken(t *testing.T) {
 
 // TestRedis_HR_F5_BodyMayReturnSeveralValues, and an error, which is one here.
 func TestRedis_HR_F5_BodyMayReturnSeveralValues(t *testing.T) {
-	failed := errors.New("an error")
+	type failure struct{}
 	r := fenced(redistest.Start(t).Client())
 	for body, want := range map[string]any{
 		`return 'a', 2`:            []any{"a", int64(2)},
@@ -73,13 +73,13 @@ func TestRedis_HR_F5_BodyMayReturnSeveralValues(t *testing.T) {
 		`return nil, 'a'`:          []any{},
 		`return nil`:               nil,
 		``:                         nil,
-		`return redis.error_reply('ERR too little is left')`: failed,
-		`return redis.pcall('NONE')`:                         failed,
-		`return {err = 'ERR too little is left'}`:            failed,
+		`return redis.error_reply('ERR too little is left')`: failure{},
+		`return redis.pcall('NONE')`:                         failure{},
+		`return {err = 'ERR too little is left'}`:            failure{},
 	} {
 		got, err := r.Do(t.Context(), "f", by(1, "a"), body, nil)
-		switch {
-		case want == failed && (err == nil || errors.Is(err, fence.ErrStale)), want != failed && (err != nil || !reflect.DeepEqual(got, want)):
+		_, fails := want.(failure)
+		if fails != (err != nil) || errors.Is(err, fence.ErrStale) || !fails && !reflect.DeepEqual(got, want) {
 			t.Errorf("%q gives %v, %v, want %v", body, got, err, want)
 		}
 	}
