@@ -13,25 +13,6 @@ import (
 
 const storeCounter = "leasehold:\x1fc"
 
-// A number that INCR does not take, or that tonumber takes, is not a counter.
-func TestCounter_AForeignValueIsLeftAsItIs(t *testing.T) {
-	s := redistest.Start(t)
-	c, d := s.Client(), newStore(t, s)
-	for _, value := range []string{"9007199254740993", "3.5", "0x10", "1e3", " 7", "-5", "nan"} {
-		for _, mode := range []driver.Mode{driver.Exclusive, driver.Shared} {
-			c.Set(background, storeCounter, value, 0)
-			req := request("free", "a")
-			req.Mode = mode
-			if r, err := d.Acquire(background, req); !errors.Is(err, driver.ErrMismatch) {
-				t.Errorf("%q, mode %v: %+v, %v; want ErrMismatch", value, mode, r, err)
-			}
-			if now := c.Get(background, storeCounter).Val(); now != value {
-				t.Errorf("%q, mode %v: it became %q", value, mode, now)
-			}
-		}
-	}
-}
-
 func TestCounter_AForeignValueStopsNoHolder(t *testing.T) {
 	s := redistest.Start(t)
 	c, d := s.Client(), newStore(t, s)
@@ -40,6 +21,10 @@ func TestCounter_AForeignValueStopsNoHolder(t *testing.T) {
 	in.Reenter, in.Owner = true, "me"
 	acquire(t, d, in, driver.Granted)
 	c.Set(background, storeCounter, "nonsense", 0)
+	if _, err := d.Acquire(background, request("free", "a")); !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "counter") {
+		t.Errorf("%v, want ErrMismatch that names the counter", err)
+	}
+	wantFinding(t, check(t, d), driver.Unsafe, "counter", "holds something else")
 	down := request("k", "a")
 	down.Mode, down.Downgrade = driver.Shared, true
 	acquire(t, d, down, driver.Granted)
@@ -76,26 +61,6 @@ func TestCounter_TokensRiseAfterALossAlthoughAnotherLockWasAhead(t *testing.T) {
 		})
 		release(t, d, "k", "b", driver.Released)
 	}
-}
-
-func TestCounter_AFullServerGrantsNoTry(t *testing.T) {
-	s := redistest.Start(t)
-	c, d := s.Client(), newStore(t, s)
-	far := request("far", "f")
-	far.MinToken = time.Now().Add(time.Hour).UnixMicro()
-	acquire(t, d, far, driver.Granted)
-	release(t, d, "far", "f", driver.Released)
-	acquire(t, d, request("held", "a"), driver.Granted)
-	c.Set(background, "leasehold:\x1fm", "1 name", 0)
-	c.ConfigSet(background, "maxmemory", "1")
-	guarded := request("guarded", "a")
-	guarded.Guard = true
-	for _, req := range []driver.Request{request("fresh", "a"), request("far", "a"), guarded} {
-		if r, err := d.Acquire(background, req); !errors.Is(err, driver.ErrUnavailable) {
-			t.Errorf("%s: %+v, %v", req.Key, r, err)
-		}
-	}
-	acquire(t, d, request("held", "b"), driver.Busy)
 }
 
 // While a slot moves, the counter may be on the other node. A call that needs no token of it is made

@@ -67,124 +67,6 @@ func TestScriptFlush_NobodyNotices(t *testing.T) {
 	})
 }
 
-// R5
-func TestForeignData_R5_IsReportedAndLeftAlone(t *testing.T) {
-	s := redistest.Start(t)
-	c := s.Client()
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL() + "?prefix=")
-		keys := map[string]func(key string) error{
-			"hash":   func(key string) error { return c.HSet(background, key, "f", "v").Err() },
-			"list":   func(key string) error { return c.RPush(background, key, "v").Err() },
-			"string": func(key string) error { return c.Set(background, key, "v", 0).Err() },
-		}
-		for kind, make := range keys {
-			key := t.Name() + kind
-			if err := make(key); err != nil {
-				t.Fatal(err)
-			}
-			before := c.Dump(background, key).Val()
-			if _, err := d.Acquire(background, request(key, "a")); !errors.Is(err, driver.ErrMismatch) {
-				t.Errorf("acquire on a %s: %v, want ErrMismatch", kind, err)
-			}
-			if _, err := d.Acquire(background, waiting(key, "b", "")); !errors.Is(err, driver.ErrMismatch) {
-				t.Errorf("acquire on a %s: %v, want ErrMismatch", kind, err)
-			}
-			if _, errs := renewAll(d, []driver.Ref{lease(key, "a")}); !errors.Is(errs[0], driver.ErrMismatch) {
-				t.Errorf("renew on a %s: %v, want ErrMismatch", kind, errs[0])
-			}
-			if _, err := d.Release(background, lease(key, "a")); !errors.Is(err, driver.ErrMismatch) {
-				t.Errorf("release on a %s: %v, want ErrMismatch", kind, err)
-			}
-			if after := c.Dump(background, key).Val(); after != before {
-				t.Errorf("the %s was changed", kind)
-			}
-			if left := c.Keys(background, key+"?*").Val(); len(left) != 0 {
-				t.Errorf("next to the %s there is %q", kind, left)
-			}
-		}
-	})
-}
-
-// R5
-func TestForeignCounter_R5_StopsOnlyNewLocks(t *testing.T) {
-	s := redistest.Start(t)
-	c := s.Client()
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d, counter := open(s.URL()+"?prefix="+t.Name()+":"), t.Name()+":\x1fc"
-		for kind, make := range map[string]func() error{
-			"text":   func() error { return c.Set(background, counter, "nonsense", time.Hour).Err() },
-			"number": func() error { return c.Set(background, counter, "9223372036854775807", time.Hour).Err() },
-			"list":   func() error { return c.RPush(background, counter, "nonsense").Err() },
-		} {
-			acquire(t, d, request("k", kind), driver.Granted)
-			c.Del(background, counter)
-			if err := make(); err != nil {
-				t.Fatal(err)
-			}
-			before := c.Dump(background, counter).Val()
-			if _, err := d.Acquire(background, request("free", "a")); !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "counter") {
-				t.Errorf("acquire beside a %s: %v, want ErrMismatch that names the counter", kind, err)
-			}
-			wantFinding(t, check(t, d), driver.Unsafe, "counter", "holds something else")
-			renew(t, d, lease("k", kind), driver.Granted)
-			release(t, d, "k", kind, driver.Released)
-			if c.Dump(background, counter).Val() != before {
-				t.Errorf("the %s was changed", kind)
-			}
-			c.Del(background, counter)
-		}
-	})
-}
-
-func TestForeignLock_R5_ExcludesBothWays(t *testing.T) {
-	s := redistest.Start(t)
-	c := s.Client()
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL() + "?prefix=")
-		key := t.Name()
-		setNX := func() bool { return c.SetNX(background, key, "theirs", 5*time.Second).Val() }
-		shared := request(key, "r")
-		shared.Mode = driver.Shared
-
-		if !setNX() {
-			t.Fatal("a free key")
-		}
-		busy := acquire(t, d, request(key, "a"), driver.Busy)
-		if len(busy.Holders) != 1 || !busy.Holders[0].Foreign || busy.Holders[0].ID != "theirs" {
-			t.Errorf("holders %+v, want theirs", busy.Holders)
-		}
-		if busy.RetryAfter <= 0 || busy.RetryAfter > time.Second {
-			t.Errorf("ask again after %v: their release is not announced", busy.RetryAfter)
-		}
-		acquire(t, d, shared, driver.Busy)
-		queued := acquire(t, d, waiting(key, "w", ""), driver.Queued)
-		if len(queued.Holders) != 1 || !queued.Holders[0].Foreign {
-			t.Errorf("holders %+v, want theirs", queued.Holders)
-		}
-		if snap, err := d.Inspect(background, key); err != nil || len(snap.Holders) != 1 || !snap.Holders[0].Foreign || len(snap.Waiters) != 1 {
-			t.Errorf("inspect: %+v, %v", snap, err)
-		}
-		release(t, d, key, "w", driver.Left)
-		c.Del(background, key)
-
-		acquire(t, d, request(key, "a"), driver.Granted)
-		if setNX() {
-			t.Error("taken together with an exclusive holder")
-		}
-		release(t, d, key, "a", driver.Released)
-		acquire(t, d, shared, driver.Granted)
-		if setNX() {
-			t.Error("taken together with a shared holder")
-		}
-		release(t, d, key, "r", driver.Released)
-		if !setNX() {
-			t.Error("not free after the last release")
-		}
-		c.Del(background, key)
-	})
-}
-
 // TestList_ShowsLocksOfOthersUnderAPrefix: without other marks, the prefix of the listing
 // distinguishes locks from caches.
 func TestList_ShowsLocksOfOthersUnderAPrefix(t *testing.T) {
@@ -311,15 +193,22 @@ func TestOutOfMemory_R7_RefusesAcquireButFreesAndRenews(t *testing.T) {
 		acquire(t, d, request("lone", "a"), driver.Granted)
 		acquire(t, d, request("queued", "a"), driver.Granted)
 		acquire(t, d, waiting("queued", "b", e.Address()), driver.Queued)
+		ahead := request("ahead", "a")
+		ahead.MinToken = time.Now().Add(time.Hour).UnixMicro()
+		acquire(t, d, ahead, driver.Granted)
+		release(t, d, "ahead", "a", driver.Released)
+		s.Client().Set(background, t.Name()+":\x1fm", "1 name", 0)
 		limit("1")
 		defer limit("0")
 
-		if _, err := d.Acquire(background, request("new", "a")); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "memory") {
-			t.Errorf("acquire: %v, want ErrUnavailable that speaks of memory", err)
+		guarded := request("guarded", "a")
+		guarded.Guard = true
+		for _, req := range []driver.Request{request("new", "a"), waiting("lone", "b", ""), request("ahead", "b"), guarded} {
+			if _, err := d.Acquire(background, req); !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "memory") {
+				t.Errorf("acquire %s: %v, want ErrUnavailable that speaks of memory", req.Key, err)
+			}
 		}
-		if _, err := d.Acquire(background, waiting("lone", "b", "")); !errors.Is(err, driver.ErrUnavailable) {
-			t.Errorf("acquire: %v, want ErrUnavailable", err)
-		}
+		acquire(t, d, request("lone", "b"), driver.Busy)
 		renew(t, d, lease("lone", "a"), driver.Granted)
 		release(t, d, "lone", "a", driver.Released)
 		renew(t, d, lease("queued", "a"), driver.Granted)
