@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -13,35 +14,35 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// balance starts a proxy that connects to servers in turn, and returns its address.
-func balance(t *testing.T, servers ...*redistest.Server) string {
+// balance returns the address of a proxy that connects each client to a server of its own.
+func balance(t *testing.T, next func() *redistest.Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() })
-	var n atomic.Int64
-	go func() {
+	var all sync.WaitGroup
+	all.Go(func() {
 		for {
 			client, err := l.Accept()
 			if err != nil {
 				return
 			}
-			server, err := net.Dial("tcp", servers[n.Add(1)%int64(len(servers))].Addr())
+			server, err := net.Dial("tcp", next().Addr())
 			if err != nil {
 				_ = client.Close()
 				continue
 			}
-			pass := func(to, from net.Conn) {
-				_, _ = io.Copy(to, from)
-				_ = to.Close()
-				_ = from.Close()
+			for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
+				all.Go(func() {
+					_, _ = io.Copy(way[0], way[1])
+					_ = way[0].Close()
+				})
 			}
-			go pass(client, server)
-			go pass(server, client)
 		}
-	}()
+	})
+	t.Cleanup(all.Wait)
+	t.Cleanup(func() { _ = l.Close() })
 	return l.Addr().String()
 }
 
@@ -58,7 +59,9 @@ func wantNone(t *testing.T, report driver.Report, check string) {
 func TestCheck_HR_H8_BalancerThatLeadsToTwoServers(t *testing.T) {
 	live.Test(t)
 	a, b := redistest.Start(t), redistest.Start(t)
-	two, one := balance(t, a, b), balance(t, a)
+	var n atomic.Int64
+	two := balance(t, func() *redistest.Server { return []*redistest.Server{a, b}[n.Add(1)%2] })
+	one := balance(t, func() *redistest.Server { return a })
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		wantFinding(t, check(t, open("redis://"+two)), driver.Unsafe, "server", "2 servers")
 		wantNone(t, check(t, open("redis://"+one)), "server")

@@ -2,9 +2,7 @@ package redisroom_test
 
 import (
 	"fmt"
-	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -19,7 +17,7 @@ func TestAcquire_AServerThatHasBecomeAReplicaIsLeft(t *testing.T) {
 		old, next := redistest.Start(t), redistest.Start(t)
 		var leads atomic.Pointer[redistest.Server]
 		leads.Store(old)
-		d := open("redis://" + led(t, &leads))
+		d := open("redis://" + balance(t, leads.Load))
 		acquire(t, d, request("k", "a"), driver.Granted)
 		renew(t, d, lease("k", "a"), driver.Granted)
 		host, port, err := net.SplitHostPort(next.Addr())
@@ -41,36 +39,4 @@ func TestAcquire_AServerThatHasBecomeAReplicaIsLeft(t *testing.T) {
 			return errs[0] == nil
 		})
 	})
-}
-
-// led returns an address that leads to a server; each connection may lead to another one.
-func led(t *testing.T, to *atomic.Pointer[redistest.Server]) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", to.Load().Addr())
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
-				all.Go(func() {
-					_, _ = io.Copy(way[0], way[1])
-					_ = way[0].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(all.Wait)
-	t.Cleanup(func() { _ = l.Close() })
-	return l.Addr().String()
 }
