@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"runtime/debug"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +39,8 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 	secret := redistest.Start(t, "--requirepass", "secret")
 	sentinel := redistest.StartSentinel(t)
 	plain, secure := redistest.Start(t), redistest.StartTLS(t, false)
-	secureSentinel := redistest.StartSentinelTLS(t, secure)
+	secureSentinel, strict := redistest.StartSentinelTLS(t, secure), redistest.StartTLS(t, true)
+	ca := func(s *redistest.Server) string { return url.QueryEscape(s.Certificates().CA) }
 	for name, row := range map[string]struct {
 		url, says string
 		also      error
@@ -52,6 +56,10 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 		"untrusted server":       {"rediss://" + secure.Addr(), "?ca=", driver.ErrPermanent},
 		"untrusted sentinel":     {"rediss+sentinel://" + secureSentinel.Addr() + "?master=" + redistest.PrimaryName, "?ca=", driver.ErrPermanent},
 		"untrusted node":         {"rediss+cluster://" + secure.Addr(), "?ca=", driver.ErrPermanent},
+		"another name":           {secure.URL() + "?server-name=other&ca=" + ca(secure), "?server-name=", nil},
+		"no certificate":         {strict.URL() + "?ca=" + ca(strict), "?cert=", nil},
+		"no TLS":                 {"rediss://" + plain.Addr() + "?timeout=500ms", "redis://", nil},
+		"no such user":           {"redis://nobody:secret@" + secret.Addr(), "check user name and password", driver.ErrPermanent},
 		"unknown to sentinels":   {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=nobody", "no primary of that name", driver.ErrPermanent},
 		"no sentinel":            {"redis+sentinel://" + plain.Addr() + "?master=" + redistest.PrimaryName, "not a sentinel", driver.ErrPermanent},
 		"no cluster":             {"redis+cluster://" + plain.Addr(), "cluster support disabled", driver.ErrPermanent},
@@ -63,8 +71,11 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 				start := time.Now()
 				var all sync.WaitGroup
 				crowd := 65
-				if name == "no password" {
+				switch name {
+				case "no password":
 					crowd = 25 // a server closes a connection without a login after 1 KB of unread answers
+				case "no TLS":
+					crowd = 1 // it waits for its timeout
 				}
 				for i := range crowd {
 					ask := func() {
@@ -84,6 +95,14 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 				if !errors.Is(errs[0], driver.ErrUnavailable) {
 					t.Errorf("renewal: %v, want ErrUnavailable", errs[0])
 				}
+				if !slices.Contains([]string{"TIME is disabled", "no sentinel", "a sentinel as a server"}, name) { // which answer other questions
+					if keys, _, err := d.List(background, "", ""); err == nil {
+						t.Errorf("list: %q without an error", keys)
+					}
+					if report, err := d.(driver.Checker).Check(background); err == nil {
+						t.Errorf("check: %+v without an error", report)
+					}
+				}
 				if took := time.Since(start); took > 20*time.Second {
 					live.Late(t, "took %v", took)
 				}
@@ -97,13 +116,16 @@ func TestRefused_HR_G1_NoConnectionIsLeft(t *testing.T) {
 	live.Test(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	secret := redistest.Start(t, "--requirepass", "secret")
-	cluster := redistest.StartCluster(t, 2)
+	cluster, sentinel := redistest.StartCluster(t, 2), redistest.StartSentinel(t)
 	for name, row := range map[string]struct {
 		servers []*redistest.Server
 		url     string
 	}{
-		"a server":  {[]*redistest.Server{secret}, "redis://:wrong@" + secret.Addr()},
-		"a cluster": {cluster.Nodes, "redis+cluster://nobody:wrong@" + strings.Join(cluster.Addrs(), ",")},
+		"a server":    {[]*redistest.Server{secret}, "redis://:wrong@" + secret.Addr()},
+		"no password": {[]*redistest.Server{secret}, "redis://" + secret.Addr() + "/1"},
+		"a cluster":   {cluster.Nodes, "redis+cluster://nobody:wrong@" + strings.Join(cluster.Addrs(), ",")},
+		"a sentinel": {[]*redistest.Server{sentinel.Sentinel}, "redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=" + redistest.PrimaryName +
+			"&sentinel-username=nobody&sentinel-password=x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachClient(t, func(t *testing.T, open func(string) store) {
@@ -128,6 +150,27 @@ func TestRefused_HR_G1_NoConnectionIsLeft(t *testing.T) {
 					eventually(t, "all connections are closed", func() bool { return connections(t, s) == before[i] })
 				}
 			})
+		})
+	}
+}
+
+func TestRefused_HR_G1_SubscriptionLeavesNoConnection(t *testing.T) {
+	live.Test(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	s, wrong := redistest.Start(t), redistest.Start(t, "--requirepass", "secret")
+	if err := s.Client().Do(background, "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "-@pubsub").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for url, s := range map[string]*redistest.Server{"redis://deaf:secret@" + s.Addr(): s, "redis://:wrong@" + wrong.Addr(): wrong} {
+		eachClient(t, func(t *testing.T, open func(string) store) {
+			now := func() int { n, _ := strconv.Atoi(connections(t, s)); return n }
+			made := func() int { n, _ := strconv.Atoi(s.Info(t, "stats")["total_connections_received"]); return n }
+			before, first := now(), made()
+			if _, err := open(url).Watch(func(driver.Hint) {}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "tried again and again", func() bool { return made() >= first+5 })
+			eventually(t, "one connection at most", func() bool { return now() <= before+1 })
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package redisroom_test
 
 import (
-	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -33,6 +32,7 @@ func TestTLS_ServesEveryFormOfURL(t *testing.T) {
 			"single":   single.URL() + "?" + files(single),
 			"cluster":  "rediss+cluster://" + node.Addr() + "?" + files(node),
 			"sentinel": "rediss+sentinel://" + sentinel.Addr() + "?master=" + redistest.PrimaryName + "&" + files(watched),
+			"trusting": watched.URL() + "?skip-verify=true",
 		} {
 			d := open(rawURL)
 			key := t.Name() + form
@@ -44,26 +44,6 @@ func TestTLS_ServesEveryFormOfURL(t *testing.T) {
 			renew(t, d, lease(key, "b"), driver.Granted)
 			release(t, d, key, "b", driver.Released)
 		}
-	})
-}
-
-func TestTLS_SaysWhatIsWrongWithCertificates(t *testing.T) {
-	open_, strict := redistest.StartTLS(t, false), redistest.StartTLS(t, true)
-	plain := redistest.Start(t)
-	ca := func(s *redistest.Server) string { return url.QueryEscape(s.Certificates().CA) }
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		for what, row := range map[string]struct{ url, hint string }{
-			"unknown authority": {open_.URL(), "?ca="},
-			"another name":      {open_.URL() + "?server-name=other&ca=" + ca(open_), "?server-name="},
-			"no certificate":    {strict.URL() + "?ca=" + ca(strict), "?cert="},
-			"no TLS":            {"rediss://" + plain.Addr() + "?timeout=2s", "redis://"},
-		} {
-			_, err := open(row.url).Acquire(background, request(t.Name(), "a"))
-			if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), row.hint) {
-				t.Errorf("%s: %v, want ErrUnavailable with %q", what, err, row.hint)
-			}
-		}
-		acquire(t, open(open_.URL()+"?skip-verify=true"), request(t.Name(), "a"), driver.Granted)
 	})
 }
 
