@@ -55,26 +55,3 @@ func TestBreak_IsToldThroughoutACluster(t *testing.T) {
 		}
 	})
 }
-
-func TestBreak_IsToldByASubscriptionThatWasLost(t *testing.T) {
-	s := redistest.Start(t)
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL())
-		e := listen(t, d)
-		for i := range 3 {
-			key := fmt.Sprint(t.Name(), i)
-			if err := s.Client().ClientKillByFilter(background, "TYPE", "pubsub").Err(); err != nil {
-				t.Fatal(err)
-			}
-			e.hear(t, driver.HintResync, "") // it stands again
-			acquire(t, d, request(key, "a"), driver.Granted)
-			if _, err := d.Break(background, key, "a", "why"); err != nil {
-				t.Fatal(err)
-			}
-			e.hear(t, driver.HintBroken, "a")
-			if reply := renew(t, d, lease(key, "a"), driver.Gone); !reply.Broken {
-				t.Errorf("%+v", reply)
-			}
-		}
-	})
-}

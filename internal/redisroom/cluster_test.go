@@ -233,27 +233,3 @@ func TestCluster_R6_SlotMovesUnderAQueue(t *testing.T) {
 		release(t, d, key, "c", driver.Released)
 	})
 }
-
-// TestCluster_HungNodeDoesNotKeepAClientFromItsFirstLock: a new client must not wait for the one
-// node of a cluster that hangs.
-func TestCluster_HungNodeDoesNotKeepAClientFromItsFirstLock(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	c := redistest.StartCluster(t, 3)
-	key := "k"
-	hung := c.Nodes[0]
-	if hung == c.Owner(key) {
-		hung = c.Nodes[1]
-	}
-	hung.Stop()
-	defer hung.Cont()
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		for i := range 8 { // the order of the nodes is random
-			d := open(clusterURL(c, "timeout=4s&prefix="))
-			id := fmt.Sprint("a", i)
-			acquire(t, d, request(key, id), driver.Granted)
-			renew(t, d, lease(key, id), driver.Granted)
-			release(t, d, key, id, driver.Released)
-		}
-	})
-}

@@ -365,6 +365,13 @@ func TestSubscription_HR_H10_ComesBackAfterKillAndSilence(t *testing.T) {
 		acquire(t, d, waiting("k", "b", e.Address()), driver.Queued)
 		release(t, d, "k", "a", driver.Released)
 		e.hear(t, driver.HintGranted, "b")
+		if _, err := d.Break(background, "k", "b", "why"); err != nil {
+			t.Fatal(err)
+		}
+		e.hear(t, driver.HintBroken, "b")
+		if reply := renew(t, d, lease("k", "b"), driver.Gone); !reply.Broken {
+			t.Errorf("%+v", reply)
+		}
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}

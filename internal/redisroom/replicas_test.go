@@ -89,27 +89,6 @@ func TestReplicas_R8_NoneConnectedFailsAtOnce(t *testing.T) {
 }
 
 // R8
-func TestReplicas_R8_LaggingUndoesTheGrant(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	primary := redistest.Start(t)
-	replica := redistest.StartReplica(t, primary)
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(primary.URL() + "?replicas=1&" + replicaTimeout + "&prefix=" + t.Name())
-		patient := open(primary.URL() + "?replicas=1&" + acknowledged + "&prefix=" + t.Name())
-		replica.Stop()
-		defer replica.Cont()
-		for range 2 { // as often as it is asked
-			_, err := d.Acquire(background, request("free", "a"))
-			wantUnreplicated(t, d, "free", err)
-		}
-		replica.Cont()
-		acquire(t, patient, request("free", "a"), driver.Granted)
-		release(t, d, "free", "a", driver.Released)
-	})
-}
-
-// R8
 func TestReplicas_R8_ServerWithoutWaitIsRefused(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
