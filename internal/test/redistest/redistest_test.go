@@ -2,8 +2,6 @@ package redistest
 
 import (
 	"bufio"
-	"context"
-	"errors"
 	"net"
 	"os"
 	"os/exec"
@@ -11,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/internal/test/leaktest"
 	"github.com/leasehold-go/leasehold/internal/test/live"
@@ -24,18 +20,6 @@ const orphanVariable = "REDISTEST_ORPHAN"
 
 func TestMain(m *testing.M) {
 	leaktest.Main(m)
-}
-
-func TestServer_EndsWithItsTest(t *testing.T) {
-	var addr string
-	t.Run("inner", func(t *testing.T) {
-		s := Start(t)
-		addr = s.Addr()
-		if err := s.Client().Set(t.Context(), "k", "v", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-	})
-	refused(t, addr)
 }
 
 // TestServer_EndsWithTheTestBinary kills a test binary that runs a server.
@@ -72,34 +56,6 @@ func TestServer_EndsWithTheTestBinary(t *testing.T) {
 	}
 }
 
-func TestServer_StopFreezesUntilCont(t *testing.T) {
-	s := Start(t)
-	s.Stop()
-	c := redis.NewClient(&redis.Options{Addr: s.Addr(), MaxRetries: -1, ReadTimeout: 50 * time.Millisecond})
-	defer c.Close()
-	var timeout net.Error
-	if err := c.Ping(t.Context()).Err(); !errors.As(err, &timeout) || !timeout.Timeout() {
-		t.Fatalf("ping of a stopped server: %v, want a time-out", err)
-	}
-	s.Cont()
-	if err := s.Client().Ping(t.Context()).Err(); err != nil {
-		t.Fatalf("ping after it went on: %v", err)
-	}
-}
-
-func TestServer_RestartKeepsPortAndForgetsData(t *testing.T) {
-	s := Start(t)
-	set(t, s, "k")
-	addr, pid := s.Addr(), s.Pid()
-	s.Restart()
-	if keys := s.Keys(t); len(keys) != 0 {
-		t.Errorf("keys after a restart: %q, want none", keys)
-	}
-	if s.Addr() != addr || s.Pid() == pid {
-		t.Errorf("restarted on %s as %d, want %s and another process than %d", s.Addr(), s.Pid(), addr, pid)
-	}
-}
-
 // Another program may take the port of a server that is down, but at another address.
 func TestServer_RestartFindsItsAddressFree(t *testing.T) {
 	skip.Unless(t, runtime.GOOS == "linux", "more than one loopback address")
@@ -114,34 +70,6 @@ func TestServer_RestartFindsItsAddressFree(t *testing.T) {
 	}
 }
 
-func TestServer_RestartKeepsPersistedData(t *testing.T) {
-	s := Start(t, "--appendonly", "yes", "--appendfsync", "always")
-	set(t, s, "k")
-	s.Kill()
-	refused(t, s.Addr())
-	s.Restart()
-	if keys := s.Keys(t); len(keys) != 1 {
-		t.Errorf("keys after a restart: %q, want the key that was written", keys)
-	}
-}
-
-func TestCluster_ServesAllSlotsAndFailsOver(t *testing.T) {
-	live.Test(t)
-	c := StartCluster(t, 3)
-	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
-		if err := c.Client().Set(t.Context(), key, "v", 0).Err(); err != nil {
-			t.Fatalf("set %s: %v", key, err)
-		}
-	}
-	owner := c.Owner("a")
-	replica := c.AddReplica(owner)
-	owner.Kill()
-	promoted := func() bool { return replica.Info(t, "replication")["role"] == "master" }
-	if !eventually(patience, promoted) {
-		t.Fatal("the replica was not promoted")
-	}
-}
-
 func TestSentinel_ARestartedServerHasTheRoleThatItHadLast(t *testing.T) {
 	live.Test(t)
 	s := StartSentinel(t)
@@ -152,22 +80,6 @@ func TestSentinel_ARestartedServerHasTheRoleThatItHadLast(t *testing.T) {
 	promoted.Restart()
 	if role := promoted.Info(t, "replication")["role"]; role != "master" {
 		t.Errorf("the role of a primary that was restarted = %q, want master", role)
-	}
-}
-
-func set(t *testing.T, s *Server, key string) {
-	t.Helper()
-	if err := s.Client().Set(context.Background(), key, "v", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func refused(t *testing.T, addr string) {
-	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err == nil {
-		conn.Close()
-		t.Fatalf("a server still listens on %s", addr)
 	}
 }
 
