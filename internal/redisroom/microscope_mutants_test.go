@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -23,14 +21,11 @@ import (
 var luaFiles embed.FS
 
 var (
-	mutantPart   = flag.Float64("microscope.mutants", 0, "the part of the changes of the scripts to try through the microscope")
-	mutantFor    = flag.Duration("microscope.mutants.for", 0, "begin no other change after so long")
-	mutantOnly   = flag.String("microscope.mutants.only", "", "try those only whose names contain this")
-	mutantReport = flag.String("microscope.mutants.report", "", "a file to which results are appended, and whose changes are not tried again")
+	mutantPart    = flag.Float64("microscope.mutants", 0, "the part of the changes of the scripts to try through the microscope")
+	mutantFor     = flag.Duration("microscope.mutants.for", 0, "begin no other change after so long")
+	mutantWorkers = flag.Int("microscope.mutants.p", 2, "how many changes are tried at a time")
+	mutantOnly    = flag.String("microscope.mutants.only", "", "try those only whose names contain this")
 )
-
-// place matches the line and column of a change, which do not identify it.
-var place = regexp.MustCompile(`:\d+:\d+: `)
 
 // TestMicroscope_Mutants tries changes of conditions and constants of the scripts, as `make
 // mutants` does, and reports the changes that it does not detect.
@@ -46,14 +41,6 @@ func TestMicroscope_Mutants(t *testing.T) {
 	reasons, err := source.Reasons()
 	if err != nil {
 		t.Fatal(err)
-	}
-	done := make(map[string]string)
-	if text, err := os.ReadFile(*mutantReport); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if f := strings.Split(strings.TrimSpace(line), "\t"); len(f) == 3 && !strings.HasPrefix(f[0], undecided) {
-				done[place.ReplaceAllString(f[1], ": ")] = f[0]
-			}
-		}
 	}
 	start := time.Now()
 	e := watchExplorations(t, all, worlds, normal())
@@ -74,12 +61,7 @@ func TestMicroscope_Mutants(t *testing.T) {
 		n := order[0]
 		order = order[1:]
 		mu.Unlock()
-		m := all[n]
-		outcome, known := done[m.Key()]
-		begin := time.Now()
-		if !known {
-			outcome = e.judgeInTime(n)
-		}
+		m, outcome := all[n], e.judgeInTime(n)
 		mu.Lock()
 		defer mu.Unlock()
 		tried++
@@ -96,15 +78,6 @@ func TestMicroscope_Mutants(t *testing.T) {
 			survived++
 			t.Logf("%s %s", outcome, m)
 		}
-		if *mutantReport != "" && !known {
-			f, err := os.OpenFile(*mutantReport, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-			if err != nil {
-				t.Error(err)
-				return false
-			}
-			defer f.Close()
-			fmt.Fprintf(f, "%s\t%s\t%v\n", outcome, m, time.Since(begin).Round(time.Millisecond))
-		}
 		return true
 	}
 	var wg sync.WaitGroup
@@ -118,8 +91,6 @@ func TestMicroscope_Mutants(t *testing.T) {
 	t.Logf("%d of %d changes tried, %d caught of %d that can be (%.1f %%), %d survived, %d change nothing; %v", tried, len(all), caught, caught+survived,
 		100*float64(caught)/float64(max(caught+survived, 1)), survived, equal, time.Since(start).Round(time.Second))
 }
-
-var mutantWorkers = flag.Int("microscope.mutants.p", 2, "how many changes are tried at a time")
 
 // scriptMutants are the changes of the scripts.
 func scriptMutants(t *testing.T) (all []source.Mutant) {
@@ -141,9 +112,6 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 	}
 	return all
 }
-
-// undecided is the outcome of a change whose time limit passed.
-const undecided = "UNDECIDED"
 
 // trial is one try of an exploration.
 type trial struct {
@@ -268,7 +236,7 @@ func (e *explorations) judgeInTime(n int) string {
 	case outcome := <-done:
 		return outcome
 	case <-time.After(timeLimit):
-		return undecided + " after " + timeLimit.String()
+		return "UNDECIDED after " + timeLimit.String()
 	}
 }
 

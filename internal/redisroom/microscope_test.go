@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,18 +211,12 @@ type step struct {
 }
 
 func acquires(req driver.Request) step {
-	req.Key = lensKey
-	if req.TTL == 0 {
-		req.TTL = lensTTL
-	}
-	if req.ConfirmWindow == 0 {
-		req.ConfirmWindow = lensWindow
-	}
-	req.Since = time.UnixMilli(5)
+	name := "acquire " + brief(req)
+	req.Key, req.TTL, req.ConfirmWindow, req.Since = lensKey, cmp.Or(req.TTL, lensTTL), cmp.Or(req.ConfirmWindow, lensWindow), time.UnixMilli(5)
 	same := req
 	same.Guard = false // the rule has no mark; plays define the results
 	return step{
-		name: "acquire " + brief(req),
+		name: name,
 		id:   req.ID,
 		ask: func(s *Store, least int64) (driver.Reply, error) {
 			return s.ask(context.Background(), &req, least, plainly)
@@ -231,9 +226,10 @@ func acquires(req driver.Request) step {
 }
 
 func renews(ref driver.Ref) step {
+	name := "renew " + brief(ref)
 	ref.Key, ref.TTL, ref.TicketTTL = lensKey, cmp.Or(ref.TTL, lensTTL), cmp.Or(ref.TicketTTL, lensTicket)
 	return step{
-		name: "renew " + briefRef(ref),
+		name: name,
 		id:   ref.ID,
 		ask: func(s *Store, _ int64) (reply driver.Reply, err error) {
 			s.Renew(context.Background(), []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
@@ -274,9 +270,10 @@ func renewsAmongOthers(ref driver.Ref) step {
 }
 
 func releases(ref driver.Ref) step {
+	name := "release " + brief(ref)
 	ref.Key = lensKey
 	return step{
-		name: "release " + briefRef(ref),
+		name: name,
 		id:   ref.ID,
 		ask:  func(s *Store, _ int64) (driver.Reply, error) { return s.Release(context.Background(), ref) },
 		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) {
@@ -310,42 +307,15 @@ const (
 	lensForbid = 400 * time.Millisecond
 )
 
-// brief describes the differences between a request and a try for a mutex.
-func brief(req driver.Request) string {
-	words := []string{req.ID}
-	add := func(is bool, format string, args ...any) {
-		if is {
-			words = append(words, fmt.Sprintf(format, args...))
+// brief names the fields of a request or a reference that are set.
+func brief(of any) string {
+	var words []string
+	v := reflect.ValueOf(of)
+	for i := range v.NumField() {
+		if f := v.Field(i); !f.IsZero() {
+			words = append(words, fmt.Sprintf("%s=%v", v.Type().Field(i).Name, f))
 		}
 	}
-	add(req.Mode == driver.Shared, "shared %d of %d", max(req.Weight, 1), req.Limit)
-	add(req.Policy != driver.FIFO, "policy %d", req.Policy)
-	add(req.TicketTTL > 0, "waiting")
-	add(req.HintAddress != "", "at %s", req.HintAddress)
-	add(req.Reenter, "as %s", req.Owner)
-	add(req.LockDelay > 0, "with a delay")
-	add(req.MinToken > 0, "above a token")
-	add(req.SingleUseID, "once")
-	add(req.Resize, "resize")
-	add(req.Downgrade, "downgrade")
-	add(req.Visit != "", "visit %s", req.Visit)
-	return strings.Join(words, " ")
-}
-
-func briefRef(ref driver.Ref) string {
-	words := []string{ref.ID}
-	add := func(is bool, word string) {
-		if is {
-			words = append(words, word)
-		}
-	}
-	add(ref.Uncontended, "alone")
-	add(ref.KeepClosed > 0, "keeping closed")
-	add(ref.RejectIDFor > 0, "forbidding")
-	add(ref.SingleUseID, "once")
-	add(ref.Visit != "", "visit "+ref.Visit)
-	add(ref.HintAddress != "", "at "+ref.HintAddress)
-	add(ref.Token > 0, "raising")
 	return strings.Join(words, " ")
 }
 
