@@ -94,9 +94,11 @@ func TestCheck_HR_H8_ReplicaThatHangsDoesNotAcknowledge(t *testing.T) {
 	replica := redistest.StartReplica(t, primary)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		url := primary.URL() + "?replicas=1&prefix=" + t.Name() + ":"
-		wantFinding(t, check(t, open(url)), driver.Good, "replicas", "all 1")
+		report := check(t, open(url))
+		wantFinding(t, report, driver.Good, "replicas", "all 1")
+		wantNone(t, report, "eviction")
 		replica.Stop()
-		report := check(t, open(url+"&timeout=2s")) // for as long it waits for the replica
+		report = check(t, open(url+"&timeout=2s")) // for as long it waits for the replica
 		replica.Cont()
 		wantFinding(t, report, driver.Unsafe, "replicas", "0 of 1")
 		for _, f := range report.About("replicas") {
@@ -107,26 +109,6 @@ func TestCheck_HR_H8_ReplicaThatHangsDoesNotAcknowledge(t *testing.T) {
 		eventually(t, "in step again", func() bool {
 			return strings.Contains(fmt.Sprint(primary.Info(t, "replication")), "lag=0")
 		})
-	})
-}
-
-func TestCheck_HR_H8_ReplicaThatEvicts(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	primary := redistest.Start(t)
-	replica := redistest.StartReplica(t, primary)
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		set := func(name, value string) {
-			if err := replica.Client().ConfigSet(background, name, value).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		wantNone(t, check(t, open(primary.URL())), "eviction")
-		set("maxmemory", "100mb")
-		set("maxmemory-policy", "allkeys-lru")
-		wantFinding(t, check(t, open(primary.URL())), driver.Warning, "eviction", "allkeys-lru")
-		set("maxmemory", "0")
-		set("maxmemory-policy", "noeviction")
 	})
 }
 

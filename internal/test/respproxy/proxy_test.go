@@ -26,30 +26,6 @@ func TestMain(m *testing.M) {
 // protocols are the versions of RESP that go-redis supports.
 var protocols = []int{2, 3}
 
-func TestProxy_PassesWhatClientsSay(t *testing.T) {
-	for _, protocol := range protocols {
-		t.Run(fmt.Sprintf("RESP%d", protocol), func(t *testing.T) {
-			_, proxy := start(t)
-			c := client(t, proxy, &redis.Options{Protocol: protocol})
-			ctx := t.Context()
-
-			big := strings.Repeat("x\r\n", 2<<20)
-			pipe := c.TxPipeline()
-			pipe.Set(ctx, "big", big, 0)
-			pipe.HSet(ctx, "hash", "a", "1", "b", "2")
-			got := pipe.Get(ctx, "big")
-			all := pipe.HGetAll(ctx, "hash")
-			nested := pipe.Eval(ctx, "return {1, {'a', {}}, false}", nil)
-			if _, err := pipe.Exec(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if got.Val() != big || len(all.Val()) != 2 || fmt.Sprint(nested.Val()) != "[1 [a []] <nil>]" {
-				t.Errorf("got %d bytes, %v and %v", len(got.Val()), all.Val(), nested.Val())
-			}
-		})
-	}
-}
-
 func TestRules_LoseRequestsAndReplies(t *testing.T) {
 	for name, row := range map[string]struct {
 		action  respproxy.Action
