@@ -88,7 +88,7 @@ test-counts: export GOGC := 400
 test-counts:
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/test/matrix
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(STORES:%=%/...)
-	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'Microscope|AreUsedAgain' ./internal/redisroom
+	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run Microscope ./internal/redisroom
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestScripts|TestService' ./internal/test/locktest
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) -run $(SLOW) ./internal/session ./driver/filedriver ./driver/httpdriver ./cmd/leasehold/internal/stores
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort' .

@@ -106,11 +106,3 @@ func TestSlot_IsThatOfTheSpecification(t *testing.T) {
 		}
 	}
 }
-
-func TestFillers_ReachEverySlot(t *testing.T) {
-	for at, filler := range fillers() {
-		if int(checksum(0, filler[:]))%slots != at {
-			t.Fatalf("no filler for slot %d", at)
-		}
-	}
-}

@@ -27,9 +27,6 @@ type kind struct {
 	// counts reports whether the i-th asker is measured; nil means all. The remaining askers take
 	// turns with the measured ones.
 	counts func(i int) bool
-	// also are keys that are taken together with the contended one, after it,
-	// as a lock of several does.
-	also []string
 }
 
 var kinds = []kind{
@@ -38,7 +35,6 @@ var kinds = []kind{
 	{name: "read-write: a reader, after a writer", ask: inTurn, inside: 1, counts: func(i int) bool { return i%2 == 1 }},
 	{name: "read-write: a writer, after a reader", ask: inTurn, inside: 1, counts: func(i int) bool { return i%2 == 0 }},
 	{name: "semaphore of 3", ask: func(r *driver.Request, _ int) { r.Mode, r.Limit, r.Weight = driver.Shared, 3, 1 }, inside: 3},
-	{name: "all of 3 mutexes", ask: func(*driver.Request, int) {}, inside: 1, also: []string{"/b", "/c"}},
 }
 
 // inTurn makes askers write and read alternately.
@@ -117,12 +113,12 @@ func (m *meter) spent(f func()) float64 {
 }
 
 // next returns the request of another party.
-func (m *meter) next(key string, wait bool) driver.Request {
+func (m *meter) next(wait bool) driver.Request {
 	m.asked++
 	id := fmt.Sprint("p", m.asked)
-	req := request(key, id)
+	req := request(m.key, id)
 	if wait {
-		req = waiting(key, id, m.ears.Address())
+		req = waiting(m.key, id, m.ears.Address())
 		req.TicketTTL = 10 * time.Minute
 	}
 	// No call answers a later one: the lease must last until it is measured.
@@ -147,19 +143,12 @@ func (m *meter) free() float64 {
 }
 
 func (m *meter) pair() {
-	all := append([]string{""}, m.kind.also...)
-	var ids []string
 	for !m.kind.measures(m.asked + 1) {
 		m.asked++
 	}
-	for _, suffix := range all {
-		req := m.next(m.key+suffix, false)
-		acquire(m.t, m.store, req, driver.Granted)
-		ids = append(ids, req.ID)
-	}
-	for i, suffix := range slices.Backward(all) {
-		release(m.t, m.store, m.key+suffix, ids[i], driver.Released)
-	}
+	req := m.next(false)
+	acquire(m.t, m.store, req, driver.Granted)
+	release(m.t, m.store, m.key, req.ID, driver.Released)
 }
 
 // handOver is the cost of one hand-over: a holder releases, the next waiter gets the lock, and
@@ -191,13 +180,9 @@ func (m *meter) contended(n int) handOver {
 	return handOver{middle(releases), middle(confirms), middle(queues)}
 }
 
-// leave makes the first holder release its locks.
+// leave makes the first holder release its lock.
 func (m *meter) leave() {
-	out := m.inside[0]
-	for _, suffix := range slices.Backward(m.kind.also) {
-		release(m.t, m.store, m.key+suffix, out, driver.Released)
-	}
-	release(m.t, m.store, m.key, out, driver.Released)
+	release(m.t, m.store, m.key, m.inside[0], driver.Released)
 	m.inside = m.inside[1:]
 }
 
@@ -206,16 +191,14 @@ func (m *meter) come() {
 	in := m.queue[0]
 	m.ears.hear(m.t, driver.HintGranted, in)
 	renew(m.t, m.store, driver.Ref{Key: m.key, ID: in, TTL: 10 * time.Minute}, driver.Granted)
-	m.takeAlso(in)
 	m.inside, m.queue = append(m.inside, in), m.queue[1:]
 }
 
 // fill fills the room and queues n waiters, which will come to the head in order.
 func (m *meter) fill(n int) {
 	for len(m.inside) < m.kind.inside {
-		req := m.next(m.key, false)
+		req := m.next(false)
 		acquire(m.t, m.store, req, driver.Granted)
-		m.takeAlso(req.ID)
 		m.inside = append(m.inside, req.ID)
 	}
 	for len(m.queue) < min(n, len(queues)*(times()+2)) {
@@ -233,7 +216,7 @@ func (m *meter) fill(n int) {
 		})
 	}
 	for len(m.queue) < n {
-		req := m.next(m.key, true)
+		req := m.next(true)
 		m.queue = append(m.queue, req.ID)
 		todo <- req
 	}
@@ -242,18 +225,9 @@ func (m *meter) fill(n int) {
 }
 
 func (m *meter) enqueue() {
-	req := m.next(m.key, true)
+	req := m.next(true)
 	acquire(m.t, m.store, req, driver.Queued)
 	m.queue = append(m.queue, req.ID)
-}
-
-// takeAlso takes the other locks of several, which are free.
-func (m *meter) takeAlso(id string) {
-	for _, suffix := range m.kind.also {
-		req := m.next(m.key+suffix, false)
-		req.ID = id
-		acquire(m.t, m.store, req, driver.Granted)
-	}
 }
 
 // crowdedAcquire returns the server's time of 99 in 100 acquires with 10 000 waiting, of requests
@@ -265,7 +239,7 @@ func (m *meter) crowdedAcquire() time.Duration {
 		var usec []float64
 		for range 100 {
 			usec = append(usec, m.spent(m.enqueue))
-			usec = append(usec, m.spent(func() { acquire(m.t, m.store, m.next(m.key, false), driver.Busy) }))
+			usec = append(usec, m.spent(func() { acquire(m.t, m.store, m.next(false), driver.Busy) }))
 		}
 		slices.Sort(usec)
 		best = min(best, time.Duration(usec[len(usec)*99/100])*time.Microsecond)

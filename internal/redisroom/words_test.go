@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // hoarder is a client that keeps the words of every call that fails, like a client that still has
@@ -82,20 +81,5 @@ func TestCommand_WordsOfACallThatFailedAreNotUsedAgain(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestCost_WordsOfACallThatWasAnsweredAreUsedAgain counts the allocations of building and freeing
-// a command: only the string that contains all its words.
-func TestCost_WordsOfACallThatWasAnsweredAreUsedAgain(t *testing.T) {
-	skip.Racing(t, "the race detector empties pools")
-	h := &hoarder{answer: func(int) (any, error) { return int64(1), nil }}
-	s := New(Config{Main: h, Renew: h, Prefix: "p:", Timeout: time.Second})
-	defer s.Close()
-	ref := driver.Ref{Key: "k", ID: "a", Uncontended: true}
-	ctx := context.Background()
-	n := testing.AllocsPerRun(500, func() { _, _ = s.Release(ctx, ref) })
-	if n > 1 {
-		t.Errorf("a release allocates %v times, want 1 at most", n)
 	}
 }
