@@ -36,22 +36,10 @@ func in(rows ...[]step) []step { return slices.Concat(rows...) }
 func then(steps ...step) []step { return steps }
 
 var stories = []story{
-	{"a release keeps a room closed for less than a lease's delay does", in(
-		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)), ask(reads, parties[1]), then(waits(920*time.Millisecond)),
-		each(releases, driver.Ref{ID: idB, KeepClosed: lensKeep}), ask(nil, parties[2]),
-	)},
-	{"a release keeps a room closed for nothing", in(
-		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)), ask(reads, parties[1]), then(waits(920*time.Millisecond)),
-		each(releases, driver.Ref{ID: idB, RejectIDFor: lensForbid}), ask(nil, parties[2]),
-	)},
 	{"a second delay is over later", in(
 		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)), ask(allOf(reads, delays), parties[1]),
 		then(waits(950*time.Millisecond)), ask(nil, parties[2]), then(waits(100*time.Millisecond)), ask(nil, parties[2]),
 		then(waits(150*time.Millisecond)), ask(nil, parties[2]), then(waits(60*time.Millisecond)), ask(nil, parties[2]),
-	)},
-	{"a head of another policy has just its window left", in(
-		ask(allOf(reads, policy(driver.WritersFirst)), parties[0]), ask(allOf(queues, policy(driver.WritersFirst)), parties[1]), then(waits(lensTicket-lensWindow-time.Millisecond)),
-		ask(allOf(reads, policy(driver.WritersFirst)), parties[2]), then(waits(100*time.Millisecond)), ask(allOf(reads, policy(driver.WritersFirst)), parties[2]),
 	)},
 	{"a head has more than its window left", in(
 		ask(reads, parties[0]), ask(queues, parties[1]), then(waits(lensTicket-lensWindow-time.Millisecond)), ask(reads, parties[2]),
@@ -61,20 +49,6 @@ var stories = []story{
 		ask(places(1, 2), parties[2]), then(waits(100*time.Millisecond)), ask(places(1, 2), parties[0]), then(waits(600*time.Millisecond)),
 		ask(allOf(places(1, 2), queues), parties[1]), ask(allOf(places(2, 2), queues), stranger), then(waits(100*time.Millisecond)),
 		each(releases, parties[0]), each(renews, parties[1], stranger), each(releases, parties[1]), each(renews, stranger),
-	)},
-	{"the one whose lease ends first leaves", in(
-		ask(places(1, 2), parties[0]), then(waits(300*time.Millisecond)), ask(places(1, 2), parties[2]), then(waits(500*time.Millisecond)),
-		ask(allOf(places(1, 2), queues), parties[1]), ask(allOf(places(2, 2), queues), stranger), then(waits(100*time.Millisecond)),
-		each(releases, parties[0]), each(renews, parties[1], stranger),
-	)},
-	{"fewer places than a waiter asks for", in(
-		ask(places(1, 2), parties[0]), ask(allOf(places(2, 2), queues), parties[1]), then(resizes(1)), each(renews, parties[1]), each(releases, parties[0]),
-	)},
-	{"a hand-over ends with the lease before it", in(
-		ask(lasting(lensWindow), parties[0]), ask(queues, parties[1:2]...), each(releases, parties[0]), each(renews, parties[1]),
-	)},
-	{"a hand-over ends after the lease before it", in(
-		ask(lasting(lensWindow-time.Millisecond), parties[0]), ask(queues, parties[1:2]...), each(releases, parties[0]), each(renews, parties[1]),
 	)},
 	{"half an hour has passed, and a waiter comes", in(
 		ask(nil, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idA, TTL: 29 * time.Minute}), then(waits(29*time.Minute-time.Second)),
@@ -101,49 +75,14 @@ var stories = []story{
 	{"a delay of a millisecond, after a break", in(ask(briefly, parties[0]), then(breaks(idA)), ask(nil, parties[1]), then(waits(time.Millisecond)), ask(nil, parties[1]))},
 	{"a delay of a millisecond, after the end", in(ask(briefly, parties[0]), then(waits(lensTTL)), ask(nil, parties[1]), then(waits(time.Millisecond)), ask(nil, parties[1]))},
 	{"a room is kept closed for a millisecond", in(ask(briefly, parties[0]), each(releases, driver.Ref{ID: idA, KeepClosed: time.Millisecond}), ask(nil, parties[1]))},
-	{"none of three waiters fits any more", in(
-		ask(places(1, 2), parties[0]), ask(allOf(places(2, 2), queues), process[1:]...), ask(allOf(places(1, 2), queues), stranger),
-		then(resizes(1)), each(renews, process[1:]...), each(releases, parties[0]), each(renews, stranger),
-	)},
 	{"the one who came later leaves", in(
 		ask(reads, parties[0]), then(waits(100*time.Millisecond)), ask(reads, parties[2]), ask(queues, parties[1]), each(releases, parties[2]),
 	)},
-	{"the one who came first leaves", in(
-		ask(reads, parties[0]), then(waits(100*time.Millisecond)), ask(reads, parties[2]), ask(queues, parties[1]), each(releases, parties[0]),
-	)},
-	{"the only waiter has given up", in(
-		ask(nil, parties[0]), ask(queues, parties[1]), then(waits(lensTicket+time.Millisecond)), each(releases, parties[0]), ask(nil, parties[2]),
-	)},
-	{"the first of two waiters has given up", in(
-		ask(nil, parties[0]), ask(queues, parties[1]), then(waits(100*time.Millisecond)), ask(queues, stranger), then(waits(lensTicket-50*time.Millisecond)),
-		each(releases, parties[0]), each(renews, stranger),
-	)},
-	{"a long lease has its token raised, and is renewed for less", in(
-		ask(lasting(10*time.Second), parties[0]),
-		each(renews, driver.Ref{ID: idA, Token: lensStart + time.Minute.Microseconds()}), each(releases, parties[0]), ask(nil, parties[1]),
-	)},
-	{"somebody else comes for as long as the token is ahead", in(
-		ask(nil, parties[0]), each(renews, driver.Ref{ID: idA, Token: lensStart + time.Minute.Microseconds()}), ask(queues, parties[1]),
-		each(releases, parties[0]), each(renews, parties[1]), each(releases, parties[1]), ask(reads, parties[0]), ask(reads, parties[2]), each(releases, parties[0], parties[2]),
-	)},
 	headThatAsksAgain(driver.FIFO), headThatAsksAgain(driver.WritersFirst),
 	headWithItsWindow(driver.FIFO), headWithItsWindow(driver.WritersFirst),
-	{"a lease is broken whose delay is over before another one", in(
-		ask(allOf(reads, delays), parties[0]), then(waits(100*time.Millisecond)),
-		ask(allOf(reads, func(req *driver.Request) { req.LockDelay = 100 * time.Millisecond }), parties[1]),
-		then(waits(920*time.Millisecond), breaks(idB)), ask(nil, parties[2]),
-	)},
-	{"a ticket is over before a call that is missed", in(
-		ask(reads, parties[0]), ask(queues, parties[1]), ask(queuesFor(250*time.Millisecond), parties[2]), ask(reads, stranger), then(waits(400*time.Millisecond)),
-		ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), ask(nil, parties[2]),
-	)},
 	{"the token of a record is raised above what it outlives", in(
 		ask(nil, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idA, Token: lensStart + (40 * time.Minute).Microseconds()}),
 		each(renews, driver.Ref{ID: idA, Token: lensStart + (2 * time.Hour).Microseconds()}),
-	)},
-	{"a waiter without an address asks once the room is free", in(
-		ask(nil, parties[0]), ask(queues, parties[2]), each(releases, parties[0]), ask(queues, parties[2]), each(releases, parties[2]),
-		ask(nil, parties[0]), ask(queues, parties[2]), each(releases, parties[0]), each(renews, parties[2]), each(releases, parties[2]),
 	)},
 	{"the first of two waiters has given up, and a renewal saw it", in(
 		ask(nil, parties[0]), ask(queuesFor(250*time.Millisecond), parties[1]), ask(queues, stranger), then(waits(300*time.Millisecond)),
@@ -153,15 +92,10 @@ var stories = []story{
 		ask(places(1, 2), parties[0], parties[1]), ask(allOf(places(1, 2), queues), parties[2]), each(releases, parties[0]),
 		ask(places(1, 2), stranger), ask(allOf(places(1, 2), queues), stranger), each(renews, parties[2], stranger),
 	)},
-	{"a reader without an address is the head, and there is no limit", in(
-		ask(reads, parties[0]), ask(queues, parties[1]), ask(allOf(reads, queues), parties[2]), each(releases, parties[1]),
-		ask(reads, stranger), ask(allOf(reads, queues), stranger), each(renews, parties[2], stranger),
-	)},
 	{"a waiter without an address is passed by nobody", in(
 		ask(nil, parties[0]), ask(queues, parties[2]), each(releases, parties[0]), ask(nil, parties[1]), ask(reads, parties[1]), ask(queues, parties[1]), each(renews, parties[2]),
 	)},
 	{"a least token is a day ahead", in(ask(atLeast(24*time.Hour), parties[0]), each(releases, parties[0]), ask(nil, parties[1]))},
-	{"a least token is more than a day ahead", in(ask(atLeast(24*time.Hour+time.Microsecond), parties[0]), ask(nil, parties[1]))},
 	{"a token is raised by a day", in(ask(nil, parties[0]), each(renews, driver.Ref{ID: idA, Token: lensStart + (24 * time.Hour).Microseconds()}))},
 	{"a token is raised by more than a day", in(ask(nil, parties[0]), each(renews, driver.Ref{ID: idA, Token: lensStart + (24 * time.Hour).Microseconds() + 1}))},
 	{"a place is heavier than the limit", in(ask(places(2, 1), parties[0]), ask(allOf(places(2, 1), queues), parties[1]))},
@@ -178,7 +112,6 @@ var stories = []story{
 		ask(places(1, driver.MaxNumbered+1), parties[0]), ask(places(1, driver.MaxNumbered+1), parties[1]), then(resizes(2)),
 		ask(allOf(places(1, 2), queues), parties[2]), each(releases, parties[0]), each(renews, parties[2]),
 	)},
-	{"a place is kept by a downgrade", in(ask(nil, parties[0]), ask(places(2, 3), parties[0]), ask(places(1, 3), parties[1]))},
 	{"a hand-over is asked for again", in(
 		ask(nil, parties[0]), ask(queues, parties[1]), each(releases, parties[0]), ask(queues, parties[1]), ask(queues, parties[1]),
 	)},
@@ -190,13 +123,6 @@ var stories = []story{
 	{"a change of the limit is rejected once", in(
 		ask(places(1, 2), parties[0]), each(releases, driver.Ref{ID: "resizer", RejectIDFor: lensForbid, SingleUseID: true}), then(resizesOnce(1)),
 		ask(places(1, 2), parties[1]), then(resizes(3)), ask(places(1, 3), parties[2]),
-	)},
-	{"a change of the limit that is rejected finds that a place is free", in(
-		ask(allOf(places(1, 1), lasting(lensWindow)), parties[0]), ask(allOf(places(1, 1), queues), parties[1]),
-		each(releases, driver.Ref{ID: "resizer", RejectIDFor: lensForbid}), then(waits(lensWindow), resizes(2)), each(renews, parties[1]),
-	)},
-	{"a change of a limit that nobody has finds that the room is free", in(
-		ask(lasting(lensWindow), parties[0]), ask(queues, parties[1]), then(waits(lensWindow), resizes(2)), each(renews, parties[1]),
 	)},
 	{"a ticket is broken", in(ask(nil, parties[0]), ask(allOf(queues, delays), parties[1]), then(breaks(idB)), each(releases, parties[0]), ask(nil, parties[2]))},
 	{"a room was closed until lately, and is closed again", in(
@@ -226,10 +152,6 @@ var stories = []story{
 		ask(nil, parties[0]), ask(queues, parties[1]), ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), each(releases, parties[0]), then(waits(100*time.Millisecond)),
 		each(renews, driver.Ref{ID: "g", HintAddress: "B"}), then(waits(lensWindow)), ask(queues, parties[2]), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
 	)},
-	{"a process was heard of before it was handed the room", in(
-		ask(nil, parties[0]), ask(queues, parties[1]), ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
-		then(waits(100*time.Millisecond)), each(releases, parties[0]), then(waits(lensWindow)), ask(queues, parties[2]), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
-	)},
 	{"a long lease is broken", in(ask(lasting(2*time.Minute), parties[0]), ask(queues, parties[1]), then(breaks(idA)), each(renews, parties[0]))},
 	{"a room is kept closed until now", in(
 		ask(nil, parties[0]), ask(queues, parties[1]), each(releases, driver.Ref{ID: idA, KeepClosed: lensKeep}), then(waits(lensKeep)), each(releases, parties[1]), ask(nil, parties[2]),
@@ -254,19 +176,16 @@ var stories = []story{
 		ask(allOf(reads, delays), parties[0]), ask(reads, parties[1]), then(waits(500*time.Millisecond)), each(renews, parties[1]),
 		then(waits(550*time.Millisecond)), ask(nil, stranger), then(waits(200*time.Millisecond)), each(releases, parties[1]),
 	)},
-	headWhoseTimeIsOver(driver.FIFO), headWhoseTimeIsOver(driver.WritersFirst),
+	{"a head cannot be called again", in(
+		ask(writersFirst(reads), parties[0]), ask(writersFirst(queues), parties[1]), ask(writersFirst(reads), parties[2]), then(waits(100*time.Millisecond)),
+		each(renews, driver.Ref{ID: idB, HintAddress: "B", TicketTTL: 400 * time.Millisecond}), then(waits(lensWindow-100*time.Millisecond)),
+		ask(writersFirst(reads, queues), stranger),
+	)},
 	eightUnwanted(8), eightUnwanted(9),
 }
 
-// headWhoseTimeIsOver returns a story of a head whose ticket lasts for less than its window when
-// it could be called again.
-func headWhoseTimeIsOver(p driver.Policy) story {
-	tries, waiter := allOf(reads, policy(p)), allOf(queues, policy(p))
-	return story{fmt.Sprintf("a head of policy %d cannot be called again", p), in(
-		ask(tries, parties[0]), ask(waiter, parties[1]), ask(tries, parties[2]), then(waits(100*time.Millisecond)),
-		each(renews, driver.Ref{ID: idB, HintAddress: "B", TicketTTL: 400 * time.Millisecond}), then(waits(lensWindow-100*time.Millisecond)),
-		ask(allOf(reads, queues, policy(p)), stranger),
-	)}
+func writersFirst(changes ...func(*driver.Request)) func(*driver.Request) {
+	return allOf(append(changes, policy(driver.WritersFirst))...)
 }
 
 // headThatAsksAgain is a story of a head that is called, asks again, and is called again
