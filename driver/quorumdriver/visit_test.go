@@ -42,7 +42,7 @@ func twice(t *testing.T, all []*server, slow []int, way time.Duration, opts ...o
 }
 
 func TestAcquire_HR_A6_ALostRoundSparesWhatAnotherProcessWasGranted(t *testing.T) {
-	const late = 2 * quorumdriver.DefaultTimeout
+	late := 2 * quorumdriver.DefaultTimeout
 	for name, c := range map[string]struct {
 		slow []int
 		way  time.Duration
