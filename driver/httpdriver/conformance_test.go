@@ -111,17 +111,23 @@ func aService(t *testing.T) http.Handler { return service(t, memdriver.New()) }
 // protocols are those of a service, each with its scheme.
 var protocols = map[string]string{"HTTP/1.1": "http", "HTTP/2.0": "https"}
 
+// serve starts a server of a protocol.
+func serve(l net.Listener, h http.Handler, protocol string) *httptest.Server {
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: h}, EnableHTTP2: protocol == "HTTP/2.0"}
+	if s.EnableHTTP2 {
+		s.StartTLS()
+	} else {
+		s.Start()
+	}
+	return s
+}
+
 // inMemory plays f in virtual time, on a driver that asks the handler by a protocol, over a
 // network in memory.
 func inMemory(t *testing.T, protocol string, handler func(*testing.T) http.Handler, f func(t *testing.T, d *httpdriver.Driver, n *network), opts ...httpdriver.Option) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &network{Listener: pipenet.Listen()}
-		s := &httptest.Server{Listener: n, Config: &http.Server{Handler: handler(t)}, EnableHTTP2: protocol == "HTTP/2.0"}
-		if s.EnableHTTP2 {
-			s.StartTLS()
-		} else {
-			s.Start()
-		}
+		s := serve(n, handler(t), protocol)
 		d := n.open(t, protocols[protocol]+"://service", opts...)
 		f(t, d, n)
 		_ = d.Close()
@@ -130,60 +136,38 @@ func inMemory(t *testing.T, protocol string, handler func(*testing.T) http.Handl
 	})
 }
 
-// TestConformance_Memory plays the suite in virtual time: each row has a store of its own, and
-// a network in memory, on which processes talk in turn to one of two services on the store.
-func TestConformance_Memory(t *testing.T) {
-	var networks [2]*pipenet.Listener
-	next := 0
-	drivertest.Run(t, drivertest.Config{
-		Open: func(tb testing.TB) driver.Driver {
-			transport := &http.Transport{DialContext: networks[next%2].Dial}
-			next++
-			tb.Cleanup(transport.CloseIdleConnections)
-			return open(tb, "http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
-		},
-		Wrap: func(t *testing.T, row func(*testing.T)) {
-			synctest.Test(t, func(t *testing.T) {
-				store := memdriver.New()
-				for i := range networks {
-					networks[i] = pipenet.Listen()
-					s, l := service(t, store.Join()), networks[i]
-					done := make(chan error, 1)
-					go func() { done <- s.Serve(l, nil) }()
-					t.Cleanup(func() {
-						_ = s.Close()
-						if err := <-done; err != http.ErrServerClosed { //nolint:errorlint // it is this one
-							t.Error(err)
+// TestConformance plays the suite in virtual time: each row has a store of its own, and networks
+// in memory, on which processes talk in turn to one of two services on the store. By HTTP/2
+// requests share a connection, also while many of them wait.
+func TestConformance(t *testing.T) {
+	for protocol, scheme := range protocols {
+		t.Run(protocol, func(t *testing.T) {
+			if protocol == "HTTP/2.0" {
+				skip.Nightly(t, "make test plays the same rows by HTTP/1.1")
+			}
+			var all [2]*httptest.Server
+			next := 0
+			drivertest.Run(t, drivertest.Config{
+				Open: func(tb testing.TB) driver.Driver {
+					next++
+					return open(tb, scheme+"://example.com", httpdriver.WithClient(all[next%2].Client()))
+				},
+				Wrap: func(t *testing.T, row func(*testing.T)) {
+					synctest.Test(t, func(t *testing.T) {
+						store := memdriver.New()
+						for i := range all {
+							l := pipenet.Listen()
+							all[i] = serve(l, service(t, store.Join()), protocol)
+							all[i].Client().Transport.(*http.Transport).DialContext = l.Dial
+							t.Cleanup(all[i].Close)
 						}
+						row(t)
 					})
-				}
-				row(t)
+				},
+				Without: drivertest.Guard,
 			})
-		},
-		Without: drivertest.Guard,
-	})
-}
-
-// A client may send all requests over one connection, also while many of them wait.
-func TestConformance_OverOneConnection(t *testing.T) {
-	skip.Nightly(t, "make test plays the same rows by HTTP/1.1")
-	var s *httptest.Server
-	drivertest.Run(t, drivertest.Config{
-		Open: func(tb testing.TB) driver.Driver {
-			return open(tb, "https://example.com", httpdriver.WithClient(s.Client()))
-		},
-		Wrap: func(t *testing.T, row func(*testing.T)) {
-			synctest.Test(t, func(t *testing.T) {
-				network := pipenet.Listen()
-				s = &httptest.Server{Listener: network, EnableHTTP2: true, Config: &http.Server{Handler: service(t, memdriver.New())}}
-				s.StartTLS()
-				t.Cleanup(s.Close)
-				s.Client().Transport.(*http.Transport).DialContext = network.Dial
-				row(t)
-			})
-		},
-		Without: drivertest.Guard,
-	})
+		})
+	}
 }
 
 func eventually(t *testing.T, ok func() bool) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -93,37 +92,6 @@ func TestTimeout_HR_E8_BoundsACallToASilentServiceAndAHandshakeHasSentNothing(t 
 				silent.Wait()
 			})
 		})
-	}
-}
-
-func TestRenew_OfManyLeasesIsCutIntoRequests(t *testing.T) {
-	var batches atomic.Int64
-	g, url := behind(t, memdriver.New())
-	g.answer(func(r *http.Request) (int, bool) {
-		if r.URL.Path == "/v1/leases:renew" {
-			batches.Add(1)
-		}
-		return 0, false
-	})
-	d := open(t, url)
-	var refs []driver.Ref
-	for i := range 300 {
-		// Keys of full length, of which every character takes six bytes in JSON.
-		key := fmt.Sprintf("%03d%s", i, strings.Repeat("<", 509))
-		if reply, err := d.Acquire(t.Context(), request(key, "a")); err != nil || reply.State != driver.Granted {
-			t.Fatal(reply, err)
-		}
-		refs = append(refs, driver.Ref{Key: key, ID: "a", TTL: time.Minute})
-	}
-	granted := 0
-	d.Renew(t.Context(), refs, func(_ int, reply driver.Reply, err error) {
-		if err != nil || reply.State != driver.Granted {
-			t.Error(reply, err)
-		}
-		granted++
-	})
-	if granted != len(refs) || batches.Load() < 2 {
-		t.Errorf("%d of %d renewed in %d requests", granted, len(refs), batches.Load())
 	}
 }
 

@@ -16,68 +16,51 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// eachStranded runs f for each protocol, with a driver that has used many connections over a
-// network that can forget them.
-func eachStranded(t *testing.T, f func(t *testing.T, d *httpdriver.Driver, sub driver.Subscription, forget func())) {
-	t.Helper()
-	for protocol := range protocols {
-		t.Run(protocol, func(t *testing.T) {
-			inMemory(t, protocol, aService, func(t *testing.T, d *httpdriver.Driver, n *network) {
-				sub, err := d.Watch(func(driver.Hint) {})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer sub.Close()
-				var all sync.WaitGroup
-				for range 20 {
-					all.Go(func() { _, _, _ = d.List(t.Context(), "", "") })
-				}
-				all.Wait()
-				synctest.Wait()
-				if sub.Address() == "" {
-					t.Fatal("no stream")
-				}
-				f(t, d, sub, n.Silence)
-			}, httpdriver.WithTimeout(time.Second))
-		})
-	}
-}
-
 // P3: a router or a NAT that has forgotten a connection drops its packets. The service is
-// healthy, and other clients reach it.
+// healthy, and other clients reach it. A try to renew a short lease has less time than most
+// requests.
 func TestTransport_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
-	eachStranded(t, func(t *testing.T, d *httpdriver.Driver, sub driver.Subscription, forget func()) {
-		forget()
-		var err error
-		for range 2 {
-			_, _, err = d.List(t.Context(), "", "")
+	req := request("k", "a")
+	req.TTL = 500 * time.Millisecond
+	for protocol := range protocols {
+		for what, ask := range map[string]func(context.Context, *httpdriver.Driver) error{
+			"list": verbs["list"],
+			"renewal of a short lease": func(ctx context.Context, d *httpdriver.Driver) (err error) {
+				ctx, cancel := context.WithTimeout(ctx, req.TTL/3)
+				defer cancel()
+				d.Renew(ctx, []driver.Ref{{Key: req.Key, ID: req.ID, TTL: req.TTL}}, func(_ int, _ driver.Reply, e error) { err = e })
+				return err
+			},
+		} {
+			t.Run(protocol+" "+what, func(t *testing.T) {
+				inMemory(t, protocol, aService, func(t *testing.T, d *httpdriver.Driver, n *network) {
+					sub, err := d.Watch(func(driver.Hint) {})
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer sub.Close()
+					var all sync.WaitGroup
+					for range 20 { // so that many connections have been used
+						all.Go(func() { _, _, _ = d.List(t.Context(), "", "") })
+					}
+					all.Wait()
+					synctest.Wait()
+					if sub.Address() == "" {
+						t.Fatal("no stream")
+					}
+					if _, err := d.Acquire(t.Context(), req); err != nil {
+						t.Fatal(err)
+					}
+					n.Silence()
+					_ = ask(t.Context(), d)
+					if err := ask(t.Context(), d); err != nil {
+						t.Errorf("the second request: %v", err)
+					}
+					eventually(t, func() bool { return sub.Address() != "" })
+				}, httpdriver.WithTimeout(time.Second))
+			})
 		}
-		if err != nil {
-			t.Errorf("the second request: %v", err)
-		}
-		eventually(t, func() bool { return sub.Address() != "" })
-	})
-}
-
-// P3: a try to renew a short lease has less time than most requests.
-func TestTransport_ConnectionsThatLeadNowhereCostAShortLeaseOneRenewal(t *testing.T) {
-	eachStranded(t, func(t *testing.T, d *httpdriver.Driver, _ driver.Subscription, forget func()) {
-		req := request("k", "a")
-		req.TTL = 500 * time.Millisecond
-		if _, err := d.Acquire(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
-		forget()
-		var err error
-		for range 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), req.TTL/3)
-			d.Renew(ctx, []driver.Ref{{Key: req.Key, ID: req.ID, TTL: req.TTL}}, func(_ int, _ driver.Reply, e error) { err = e })
-			cancel()
-		}
-		if err != nil {
-			t.Errorf("the second renewal: %v", err)
-		}
-	})
+	}
 }
 
 // A call with a short deadline is no evidence against the connection.
