@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,10 +60,10 @@ func servers(n int) []*server {
 }
 
 func (s *server) kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.dead = true
-	s.goOn()
+	s.set(func(s *server) {
+		s.dead = true
+		s.goOn()
+	})
 }
 
 // restart brings a dead server back, without its data if it is empty.
@@ -85,11 +86,7 @@ func (s *server) stop() {
 	}
 }
 
-func (s *server) cont() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.goOn()
-}
+func (s *server) cont() { s.set((*server).goOn) }
 
 func (s *server) goOn() {
 	if s.stopped != nil {
@@ -121,10 +118,11 @@ func (s *server) intercept(f func(ctx context.Context, verb string) error) {
 	s.set(func(s *server) { s.before = f })
 }
 
-// hold acquires the lock at the server alone.
-func (s *server) hold(t testing.TB, id string, ttl time.Duration) {
+// hold acquires the lock at the server alone, by a visit if there is one.
+func (s *server) hold(t testing.TB, id string, ttl time.Duration, visit ...string) {
 	t.Helper()
-	if reply, err := s.store.Acquire(t.Context(), driver.Request{Key: "k", ID: id, TTL: ttl}); err != nil || reply.State != driver.Granted {
+	req := driver.Request{Key: "k", ID: id, TTL: ttl, Visit: strings.Join(visit, "")}
+	if reply, err := s.store.Acquire(t.Context(), req); err != nil || reply.State != driver.Granted {
 		t.Fatalf("%+v, %v", reply, err)
 	}
 }

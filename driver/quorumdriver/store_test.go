@@ -15,9 +15,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
-// verbs is a store of three verbs that is never called.
-type verbs struct{ driver.Basic }
-
 func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
 	a, b := memdriver.New(), memdriver.New()
 	var none *memdriver.Driver
@@ -32,7 +29,7 @@ func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
 		"nil":              {[]driver.Driver{a, nil}, nil, driver.ErrInvalid, "node 2: no driver"},
 		"typed nil":        {[]driver.Driver{a, none, b}, nil, driver.ErrInvalid, "node 2: no driver"},
 		"the same twice":   {[]driver.Driver{a, b, a}, nil, driver.ErrInvalid, "node 3: the same driver as node 1"},
-		"no tokens":        {[]driver.Driver{a, driver.FromBasic(verbs{})}, nil, errors.ErrUnsupported, "node 2: the store has no fencing tokens"},
+		"no tokens":        {[]driver.Driver{a, driver.FromBasic(threeVerbs{})}, nil, errors.ErrUnsupported, "node 2: the store has no fencing tokens"},
 		"short timeout":    {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithTimeout(time.Millisecond)}, driver.ErrInvalid, "1ms"},
 		"long timeout":     {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithTimeout(time.Hour)}, driver.ErrInvalid, "1h"},
 		"short leases":     {[]driver.Driver{a}, []quorumdriver.Option{quorumdriver.WithMaxTTL(0)}, driver.ErrInvalid, "longest TTL 0s"},
