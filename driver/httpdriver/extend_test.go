@@ -58,28 +58,18 @@ func TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing(t *testing.T) {
 	}
 }
 
-// replicas are services on one store, of which one answers at a time.
-type replicas struct {
-	all     [2]http.Handler
-	current atomic.Int64
-}
-
-func (r *replicas) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	r.all[r.current.Load()].ServeHTTP(w, req)
-}
-
 // One service is restarted with a smaller maximum TTL, while other services on the same store
 // are unchanged.
 func TestRenew_P3_AReplicaThatAllowsLessEndsNoLease(t *testing.T) {
-	r := new(replicas)
+	var current atomic.Int64 // the service that answers
 	both := func(t *testing.T) http.Handler {
 		store := memdriver.New()
-		r.all = [2]http.Handler{service(t, store), service(t, store.Join(), server.WithMaxTTL(10*time.Second))}
-		return r
+		all := [2]http.Handler{service(t, store), service(t, store.Join(), server.WithMaxTTL(10*time.Second))}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { all[current.Load()].ServeHTTP(w, r) })
 	}
 	inMemory(t, "HTTP/1.1", both, func(t *testing.T, d *httpdriver.Driver, _ *network) {
 		l := locked(t, clientOf(t, d, leasehold.WithTTL(time.Minute)), "k")
-		r.current.Store(1)
+		current.Store(1)
 		if err := l.Extend(t.Context(), time.Minute); !errors.Is(err, leasehold.ErrInvalid) {
 			t.Errorf("extended: %v", err)
 		}
@@ -88,7 +78,7 @@ func TestRenew_P3_AReplicaThatAllowsLessEndsNoLease(t *testing.T) {
 		if l.State() != leasehold.Unconfirmed {
 			t.Errorf("it is %v", l.State())
 		}
-		r.current.Store(0)
+		current.Store(0)
 		time.Sleep(20 * time.Second)
 		if l.State() != leasehold.Held {
 			t.Errorf("it is %v", l.State())

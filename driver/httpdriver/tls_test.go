@@ -42,7 +42,8 @@ func secure(t *testing.T, auth tls.ClientAuthType) (url, ca string) {
 // Such a call fails at once: the request was not sent, and a retry is pointless.
 func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
 	url, ca := secure(t, tls.NoClientCert)
-	if reply, err := open(t, url+"?ca="+ca+"&server_name=example.com").Acquire(t.Context(), request("k", "a")); err != nil || reply.State != driver.Granted {
+	right := open(t, url+"?ca="+ca+"&server_name=example.com")
+	if reply, err := right.Acquire(t.Context(), request("k", "a")); err != nil || reply.State != driver.Granted {
 		t.Error("a right connection:", reply, err)
 	}
 	plain := listen(t, aService(t))

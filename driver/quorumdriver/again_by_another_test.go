@@ -101,12 +101,16 @@ func TestAcquire_P8_ALostRoundIsUnknown(t *testing.T) {
 		inside int    // a node where the lease stays
 		visit  string // that asks; the visit without a name has the lease
 	}{
-		"of a lease that is held": {func(_ *testing.T, _ []*server, a asker) { a.acquire("a", driver.Granted) }, []int{1, 2}, 0, ""},
+		"of a lease that is held": {func(_ *testing.T, _ []*server, a asker) {
+			a.acquire("a", driver.Granted)
+		}, []int{1, 2}, 0, ""},
 		"of a lease that one node refuses": {func(t *testing.T, all []*server, a asker) {
 			all[0].hold(t, "other", time.Hour)
 			a.acquire("a", driver.Granted)
 		}, []int{2}, 1, ""},
-		"that another process shares": {func(t *testing.T, all []*server, a asker) { all[0].hold(t, "a", ttl, "another") }, []int{1, 2}, 0, "one"},
+		"that another process shares": {func(t *testing.T, all []*server, _ asker) {
+			all[0].hold(t, "a", ttl, "another")
+		}, []int{1, 2}, 0, "one"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
