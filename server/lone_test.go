@@ -23,6 +23,7 @@ func TestLease_CostsTheStoreTwoRequests(t *testing.T) {
 			return nil
 		}}
 		_, base := serve(t, store)
+		synctest.Wait() // for the subscription: a waiter that comes during it asks once more
 		lock := base + "/v1/locks/k"
 		must(t, 201, "POST", lock, `{"leaseId":"a"}`)
 		var next sync.WaitGroup
@@ -31,8 +32,7 @@ func TestLease_CostsTheStoreTwoRequests(t *testing.T) {
 		must(t, 204, "DELETE", lock+"/leases/a", "")
 		next.Wait()
 		must(t, 204, "DELETE", lock+"/leases/b", "")
-		want := map[string]int{"acquire a": 1, "release a": 1, "acquire b": 2, "release b": 1}
-		if !maps.Equal(asked, want) {
+		if want := map[string]int{"acquire a": 1, "release a": 1, "acquire b": 2, "release b": 1}; !maps.Equal(asked, want) {
 			t.Errorf("asked %v, want %v", asked, want)
 		}
 	})
