@@ -180,11 +180,18 @@ func TestLinks_HR_F2_NoDirectoryOfTheStoreIsALinkOutOfIt(t *testing.T) {
 			dir, other := filepath.Join(t.TempDir(), "dir"), filepath.Join(t.TempDir(), "other")
 			theirs := open(t, other, shared)
 			s := open(t, dir, shared, looking)
-			for i := range 200 {
-				grant(t, theirs, driver.Request{Key: fmt.Sprint(i), ID: "id"})
-				grant(t, s, driver.Request{Key: fmt.Sprint("before", i), ID: "id"})
+			var keys []string // of one shard
+			for i := 0; len(keys) < 12; i++ {
+				if key := fmt.Sprint(i); s.shardOf(fileName(s.config.prefix+key)) == s.shards[0] {
+					keys = append(keys, key)
+				}
 			}
-			before := files(t, other)
+			held, before, after := keys[:4], keys[4:8], keys[8:]
+			for i := range held {
+				grant(t, theirs, driver.Request{Key: held[i], ID: "id"})
+				grant(t, s, driver.Request{Key: before[i], ID: "id"})
+			}
+			had := files(t, other)
 			switch name {
 			case "boot":
 				name = filepath.Join("rooms", s.bootDir())
@@ -193,23 +200,23 @@ func TestLinks_HR_F2_NoDirectoryOfTheStoreIsALinkOutOfIt(t *testing.T) {
 			}
 			link := filepath.Join(dir, name)
 			noError(t, errors.Join(os.Rename(link, link+".old"), os.Symlink(filepath.Join(other, name), link)))
-			for i := range 200 {
-				_, _ = s.Acquire(t.Context(), driver.Request{Key: fmt.Sprint("after", i), ID: "id", TTL: time.Minute})
-				_, _ = s.Release(t.Context(), driver.Ref{Key: fmt.Sprint(i), ID: "id"})
+			for i := range held {
+				_, _ = s.Acquire(t.Context(), driver.Request{Key: after[i], ID: "id", TTL: time.Minute})
+				_, _ = s.Release(t.Context(), driver.Ref{Key: held[i], ID: "id"})
 			}
 			_, _ = s.Watch(func(driver.Hint) {})
 			s.sweep()
 			if again, err := Open(dir, shared); err == nil {
-				_, _ = again.Acquire(t.Context(), driver.Request{Key: "again", ID: "id", TTL: time.Minute})
+				_, _ = again.Acquire(t.Context(), driver.Request{Key: after[0], ID: "again", TTL: time.Minute})
 				again.sweep()
 				closeStore(t, again)
 			}
-			if after := files(t, other); !slices.Equal(before, after) {
-				t.Errorf("another directory has %d files, had %d", len(after), len(before))
+			if has := files(t, other); !slices.Equal(had, has) {
+				t.Errorf("another directory has %d files, had %d", len(has), len(had))
 			}
-			for i := range 200 {
-				if snap, err := theirs.Inspect(t.Context(), fmt.Sprint(i)); err != nil || len(snap.Holders) != 1 {
-					t.Fatalf("lock %d of another directory: %+v, %v; want its holder", i, snap, err)
+			for _, key := range held {
+				if snap, err := theirs.Inspect(t.Context(), key); err != nil || len(snap.Holders) != 1 {
+					t.Fatalf("lock %s of another directory: %+v, %v; want its holder", key, snap, err)
 				}
 			}
 		})
