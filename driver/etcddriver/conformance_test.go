@@ -10,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver/tabletest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 func TestTable(t *testing.T) {
@@ -41,6 +42,7 @@ func (h held) List(ctx context.Context, prefix, cursor string) (roomdriver.Page,
 // TestConformance plays the suite with the clock held and without a margin, since its leases last
 // milliseconds. There is no memory, so a release removes the record. The tests of the clock are apart.
 func TestConformance(t *testing.T) {
+	live.Test(t)
 	url := shared(t)
 	var now atomic.Int64
 	now.Store(time.Now().UnixMicro())

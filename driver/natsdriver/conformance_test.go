@@ -47,6 +47,7 @@ func (h held) List(ctx context.Context, prefix, cursor string) (roomdriver.Page,
 // TestConformance plays the suite with the clock held: with a memory, and then without it, where
 // a release removes the record.
 func TestConformance(t *testing.T) {
+	live.Test(t)
 	for name, options := range map[string][]roomdriver.Option{
 		"with a memory": nil, "without a memory": {roomdriver.WithMemory(0)},
 	} {
@@ -68,7 +69,7 @@ func TestConformance(t *testing.T) {
 // TestConformance_WithTheServersClock plays the suite as it is, on one server and on a cluster.
 func TestConformance_WithTheServersClock(t *testing.T) {
 	live.Test(t)
-	skip.Nightly(t, "make test plays the suite with a held clock")
+	skip.Nightly(t, "TestConformance plays the suite with a held clock")
 	url, bucket := one(t)
 	for name, url := range map[string]string{
 		"one server": url + "/" + bucket + "?create=true", "cluster": startCluster(t).url() + "?create=true&replicas=3",

@@ -10,15 +10,15 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/microscope"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // TestMicroscope_ShowsWhatAServerDoes repeats the calls of the microscope on a server whose clock
 // stands still too, on the same keys, and compares answers, errors and keys.
 func TestMicroscope_ShowsWhatAServerDoes(t *testing.T) {
-	skip.Racing(t, "one goroutine runs the interpreter")
+	live.Test(t)
 	server, clock := redistest.StartWithClock(t)
 	b := bounds{states: 40, damaged: 2}
 	if testing.Short() {
