@@ -74,26 +74,25 @@ LIVE     ?= 10
 
 .PHONY: test
 test: deps-test ## Run the tests that find faults quickly, with the race detector: two to three minutes on two cores
-	@$(MAKE) --no-print-directory -j 2 test-race test-counts
+	@$(MAKE) --no-print-directory -j 2 test-counts test-large
 
-# SLOW are tests of large numbers that skip.Racing leaves to the second half.
-SLOW := 'TestKeeper_ANodeThatHangs|TestKeeper_AStoreThatFallsBehind|TestIds_|TestGateway_HR_C5_OnlyAService|TestOpen_ErrorsShowNoPart'
-
-.PHONY: test-race test-counts
+# Rarer collections of garbage save a tenth of the time of packages that compute.
+.PHONY: test-race test-counts test-large
+test-race test-counts test-large: export GOGC := 400
 test-race:
 	@packages=$$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$)); set -x; \
 	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
-# Rarer collections of garbage save a tenth of the time of packages that compute.
-test-counts: export GOGC := 400
 test-counts:
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/test/matrix
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(STORES:%=%/...)
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run Microscope ./internal/redisroom
 	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestScripts|TestService' ./internal/test/locktest
-	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) -run $(SLOW) ./internal/session ./driver/filedriver ./driver/httpdriver ./cmd/leasehold/internal/stores
-	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run 'TestCases|TestPromises|TestDocuments|TestShort' .
-	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run LeaseIsSmall ./internal/test/library
-	$(GO) test -vet=off -short -count=1 -timeout $(TIMEOUT) -run AWaitingClientIsCheap ./server
+
+# LARGE are tests of large numbers and of memory, which skip.Racing leaves to test-large.
+LARGE := 'TestKeeper_ANodeThatHangs|TestKeeper_AStoreThatFallsBehind|TestIds_|TestGateway_HR_C5_OnlyAService|TestOpen_ErrorsShowNoPart|TestCases|TestPromises|TestDocuments|TestShort|LeaseIsSmall|AWaitingClientIsCheap'
+
+test-large: test-race
+	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) -run $(LARGE) . ./internal/session ./driver/filedriver ./driver/httpdriver ./cmd/leasehold/internal/stores ./internal/test/library ./server
 
 # SHORT is empty at night: the live tests then run at full length.
 SHORT := -short

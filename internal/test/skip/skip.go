@@ -15,7 +15,7 @@ func Nightly(tb testing.TB, why string) {
 }
 
 // Racing skips a test in a build with the race detector, because of why. Such a test belongs
-// to test-counts in the Makefile, which runs without the race detector.
+// to test-counts or test-large in the Makefile, which run without the race detector.
 func Racing(tb testing.TB, why string) {
 	tb.Helper()
 	if Race {
