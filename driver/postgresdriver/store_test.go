@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,9 +90,13 @@ func release(t *testing.T, d *Driver, key, id string) {
 	}
 }
 
-// renew renews the lease "a" of a key.
+var renewals atomic.Int64
+
+// renew renews the lease "a" of a key, each time for a second more: the store only reads a record
+// that already ends late enough.
 func renew(ctx context.Context, d *Driver, key string) (state driver.State, err error) {
-	d.Renew(ctx, []driver.Ref{{Key: key, ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, e error) { state, err = reply.State, e })
+	ttl := time.Minute + time.Duration(renewals.Add(1))*time.Second
+	d.Renew(ctx, []driver.Ref{{Key: key, ID: "a", TTL: ttl}}, func(_ int, reply driver.Reply, e error) { state, err = reply.State, e })
 	return state, err
 }
 
