@@ -60,6 +60,12 @@ type diagnosis struct {
 	severity driver.Severity
 }
 
+// anywhere returns the diagnosis without the place.
+func (d diagnosis) anywhere() diagnosis {
+	d.Store, d.Subject = "", ""
+	return d
+}
+
 func diagnoses(store string, findings ...driver.Finding) (all []diagnosis) {
 	for _, f := range findings {
 		all = append(all, diagnosis{f.Severity.String(), store, f.Check, f.Subject, f.What, f.Why, f.Remedy, f.Severity})
@@ -140,15 +146,26 @@ func (g *global) examineAll(ctx context.Context, urls []string, ttl time.Duratio
 	return append(all, diagnoses("", doctor.Independent(answered)...)...), nil
 }
 
-// printFindings prints a line for each finding, without empty columns.
+// printFindings prints a line for each finding, without empty columns. Good findings that differ
+// only in the store or the node share a line.
 func (g *global) printFindings(w io.Writer, all []diagnosis) {
 	count := make(map[driver.Severity]int)
-	rows := make([][]string, len(all))
-	which := storeurl.Redact(g.used) + ": "
-	for i, d := range all {
+	alike := make(map[diagnosis]int)
+	for _, d := range all {
 		count[d.severity]++
+		alike[d.anywhere()]++
+	}
+	var rows [][]string
+	which := storeurl.Redact(g.used) + ": "
+	for _, d := range all {
 		if d.Store != "" {
 			which = ""
+		}
+		if n := alike[d.anywhere()]; d.severity == driver.Good && n > 1 {
+			alike[d.anywhere()] = 0
+			d.Store, d.Subject = "", fmt.Sprintf("%d nodes", n)
+		} else if n == 0 {
+			continue
 		}
 		text := d.What
 		if d.Why != "" {
@@ -157,7 +174,7 @@ func (g *global) printFindings(w io.Writer, all []diagnosis) {
 		if d.Remedy != "" {
 			text += "; " + d.Remedy
 		}
-		rows[i] = []string{d.Severity, d.Store, d.Check, d.Subject, text}
+		rows = append(rows, []string{d.Severity, d.Store, d.Check, d.Subject, text})
 	}
 	table(w, withoutEmpty(rows))
 	fmt.Fprintf(w, "\n%s%s\n", which, verdict(count[driver.Unsafe], count[driver.Warning]))
