@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -162,7 +161,7 @@ func TestFault_AStoppedServerIsUnavailable(t *testing.T) {
 	c := startCluster(t, 1)
 	d := openURL(t, c.url(), WithTimeout(500*time.Millisecond))
 	acquire(t, d, request("a", time.Minute))
-	c[0].signal(t, syscall.SIGSTOP)
+	goOn := c[0].freeze(t)
 	for _, limit := range []time.Duration{50 * time.Millisecond, time.Minute} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		start := time.Now()
@@ -174,13 +173,12 @@ func TestFault_AStoppedServerIsUnavailable(t *testing.T) {
 		}
 		cancel()
 	}
-	c[0].signal(t, syscall.SIGCONT)
+	goOn()
 	if reply := acquire(t, d, request("b", time.Minute)); reply.State == driver.Granted {
 		t.Error("two holders")
 	}
 }
 
-// TestFault_AStoppedLeaderCostsSeconds measures the longest call while the leader of three is stopped.
 func TestFault_ARefusedConnectionIsNamed(t *testing.T) {
 	t.Parallel()
 	address := freeAddress(t)
@@ -190,6 +188,7 @@ func TestFault_ARefusedConnectionIsNamed(t *testing.T) {
 	}
 }
 
+// TestFault_AStoppedLeaderCostsSeconds measures the longest call while the leader of three is stopped.
 func TestFault_AStoppedLeaderCostsSeconds(t *testing.T) {
 	live.Test(t)
 	skip.Nightly(t, "it measures for 15 seconds")
@@ -199,7 +198,7 @@ func TestFault_AStoppedLeaderCostsSeconds(t *testing.T) {
 	client := dial(t, c.url())
 	defer client.Close()
 	i, _ := c.leader(t, client)
-	c[i].signal(t, syscall.SIGSTOP)
+	goOn := c[i].freeze(t)
 	stopped := time.Now()
 	answered := stopped
 	var longest time.Duration
@@ -214,7 +213,7 @@ func TestFault_AStoppedLeaderCostsSeconds(t *testing.T) {
 	if longest > 6*time.Second {
 		live.Late(t, "a renewal took up to %v", longest)
 	}
-	c[i].signal(t, syscall.SIGCONT)
+	goOn()
 }
 
 // TestFault_AServerThatForgetsItsDataServesAgain also looks at tokens.

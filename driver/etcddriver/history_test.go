@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -60,8 +59,7 @@ var faults = []fault{
 	}},
 	{"stop of the leader", func(t *testing.T, c cluster, locks *play.Locks) { // clients work with a new one meanwhile
 		m := c.leads(t)
-		m.signal(t, syscall.SIGSTOP)
-		defer m.signal(t, syscall.SIGCONT)
+		defer m.freeze(t)()
 		locks.Await(20)
 	}},
 }

@@ -20,6 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/freeze"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -123,11 +124,13 @@ func (m *member) kill() {
 	_ = m.cmd.Wait()
 }
 
-func (m *member) signal(tb testing.TB, s syscall.Signal) {
+// freeze stops a member, until the function that it returns.
+func (m *member) freeze(tb testing.TB) (goOn func()) {
 	tb.Helper()
-	if err := m.cmd.Process.Signal(s); err != nil {
+	if err := freeze.Process(m.cmd.Process.Pid); err != nil {
 		tb.Fatal(err)
 	}
+	return func() { _ = m.cmd.Process.Signal(syscall.SIGCONT) }
 }
 
 // await waits until the cluster serves.

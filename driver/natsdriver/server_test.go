@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/freeze"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -103,7 +104,7 @@ func (s *server) kill() {
 }
 
 // stop stops the process until cont.
-func (s *server) stop() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
+func (s *server) stop() { noError(s.t, freeze.Process(s.cmd.Process.Pid)) }
 func (s *server) cont() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // lose removes the data of a server that was killed.

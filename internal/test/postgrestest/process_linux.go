@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/test/freeze"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -92,12 +93,6 @@ func (s *Server) Kill(tb testing.TB) {
 	<-s.gone
 }
 
-// States of a process, as Linux names them.
-const (
-	ended   = "ZX"
-	stopped = "Tt" + ended
-)
-
 // signal sends a signal to the server's first process, which then starts no more processes,
 // and to its child processes.
 func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
@@ -108,8 +103,7 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 	pid := s.cmd.Process.Pid
 	pids := []int{pid}
 	if sig != syscall.SIGCONT { // first, so that it starts no process that the search would miss
-		_ = syscall.Kill(pid, syscall.SIGSTOP)
-		awaitState(pid, stopped)
+		_ = freeze.Process(pid)
 	}
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	noError(tb, err)
@@ -124,27 +118,27 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 			pids = append(pids, child)
 		}
 	}
+	send := func(pid int) error { return syscall.Kill(pid, sig) }
+	if sig == syscall.SIGSTOP {
+		send = freeze.Process
+	}
 	for _, pid := range pids {
-		if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := send(pid); err != nil && !errors.Is(err, syscall.ESRCH) {
 			tb.Errorf("postgrestest: %v: %v", sig, err)
 		}
 	}
 	for _, pid := range pids {
-		switch sig {
-		case syscall.SIGSTOP:
-			awaitState(pid, stopped)
-		case syscall.SIGKILL: // the next server does not start before all have ended
-			awaitState(pid, ended)
+		if sig == syscall.SIGKILL { // the next server does not start before all have ended
+			awaitEnd(pid)
 		}
 	}
 }
 
-// awaitState returns when a process is in one of these states, or gone. It is needed because
-// kill returns earlier.
-func awaitState(pid int, states string) {
+// awaitEnd returns when a process has ended: kill returns earlier.
+func awaitEnd(pid int) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if _, rest, _ := strings.Cut(string(text), ") "); err != nil || rest == "" || strings.ContainsAny(rest[:1], states) {
+		if _, rest, _ := strings.Cut(string(text), ") "); err != nil || rest == "" || strings.ContainsAny(rest[:1], "ZX") {
 			return
 		}
 	}

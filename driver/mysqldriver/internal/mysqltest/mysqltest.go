@@ -29,6 +29,8 @@ import (
 	"time"
 
 	_ "github.com/go-sql-driver/mysql" // for sql.Open
+
+	"github.com/leasehold-go/leasehold/internal/test/freeze"
 )
 
 // patience bounds every wait for a server. It is used up only if there is a fault.
@@ -290,15 +292,16 @@ func (s *Server) Restart(tb testing.TB) {
 }
 
 // Stop stops the server, as if its machine were frozen.
-func (s *Server) Stop(tb testing.TB) { s.signal(tb, syscall.SIGSTOP) }
-
-// Cont continues a stopped server.
-func (s *Server) Cont(tb testing.TB) { s.signal(tb, syscall.SIGCONT) }
-
-func (s *Server) signal(tb testing.TB, sig os.Signal) {
+func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	s.private(tb)
-	noError(tb, s.cmd.Process.Signal(sig))
+	noError(tb, freeze.Process(s.cmd.Process.Pid))
+}
+
+// Cont continues a stopped server.
+func (s *Server) Cont(tb testing.TB) {
+	tb.Helper()
+	noError(tb, s.cmd.Process.Signal(syscall.SIGCONT))
 }
 
 func (s *Server) private(tb testing.TB) {
