@@ -124,17 +124,15 @@ func (f *breakFlags) preview(cmd *cobra.Command, found []driver.Snapshot) error 
 func (f *breakFlags) ask(cmd *cobra.Command, n int) error {
 	in, ok := cmd.InOrStdin().(*os.File)
 	if f.json || !ok || !term.IsTerminal(int(in.Fd())) {
-		return usage("no lease was broken: --yes breaks %s", leases(n))
+		return usage("no lease was broken: --yes breaks %s", plural(n, "lease"))
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "Break %s? [y/N] ", leases(n))
+	fmt.Fprintf(cmd.ErrOrStderr(), "Break %s? [y/N] ", plural(n, "lease"))
 	answer, _ := bufio.NewReader(in).ReadString('\n')
 	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
 		return usage("no lease was broken")
 	}
 	return nil
 }
-
-func leases(n int) string { return fmt.Sprintf("%d %s", n, plural(n, "lease")) }
 
 // breakEach breaks each lease and prints the outcome as soon as it is known. The error has the
 // exit code of the first failure.
@@ -160,14 +158,14 @@ func (f *breakFlags) breakEach(cmd *cobra.Command, client *leasehold.Client, fou
 		}
 	}
 	if !f.json {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d broken, %d had ended, %d failed\n", leases(len(found)), ended, gone, failed)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d broken, %d had ended, %d failed\n", plural(len(found), "lease"), ended, gone, failed)
 		if ended > 0 {
 			fmt.Fprintln(cmd.OutOrStdout(), "  "+learns(longest))
 		}
 	}
 	switch {
 	case failed > 0:
-		return &exitError{code: codeOf(first), err: fmt.Errorf("%d of %s could not be broken, or it is unknown whether they were", failed, leases(len(found)))}
+		return &exitError{code: codeOf(first), err: fmt.Errorf("%d of %s could not be broken, or it is unknown whether they were", failed, plural(len(found), "lease"))}
 	case ended == 0:
 		return fmt.Errorf("every lease had ended: %w", leasehold.ErrNotHeld)
 	}

@@ -60,12 +60,6 @@ type diagnosis struct {
 	severity driver.Severity
 }
 
-// anywhere returns the diagnosis without the place.
-func (d diagnosis) anywhere() diagnosis {
-	d.Store, d.Subject = "", ""
-	return d
-}
-
 func diagnoses(store string, findings ...driver.Finding) (all []diagnosis) {
 	for _, f := range findings {
 		all = append(all, diagnosis{f.Severity.String(), store, f.Check, f.Subject, f.What, f.Why, f.Remedy, f.Severity})
@@ -150,10 +144,11 @@ func (g *global) examineAll(ctx context.Context, urls []string, ttl time.Duratio
 // only in the store or the node share a line.
 func (g *global) printFindings(w io.Writer, all []diagnosis) {
 	count := make(map[driver.Severity]int)
-	alike := make(map[diagnosis]int)
+	nodes := make(map[string]int) // with a good finding
 	for _, d := range all {
-		count[d.severity]++
-		alike[d.anywhere()]++
+		if count[d.severity]++; d.severity == driver.Good {
+			nodes[d.Check+d.What]++
+		}
 	}
 	var rows [][]string
 	which := storeurl.Redact(g.used) + ": "
@@ -161,11 +156,12 @@ func (g *global) printFindings(w io.Writer, all []diagnosis) {
 		if d.Store != "" {
 			which = ""
 		}
-		if n := alike[d.anywhere()]; d.severity == driver.Good && n > 1 {
-			alike[d.anywhere()] = 0
+		if n := nodes[d.Check+d.What]; d.severity == driver.Good && n != 1 {
+			if n == 0 {
+				continue
+			}
+			nodes[d.Check+d.What] = 0
 			d.Store, d.Subject = "", fmt.Sprintf("%d nodes", n)
-		} else if n == 0 {
-			continue
 		}
 		text := d.What
 		if d.Why != "" {
@@ -176,37 +172,24 @@ func (g *global) printFindings(w io.Writer, all []diagnosis) {
 		}
 		rows = append(rows, []string{d.Severity, d.Store, d.Check, d.Subject, text})
 	}
-	table(w, withoutEmpty(rows))
+	table(w, rows)
 	fmt.Fprintf(w, "\n%s%s\n", which, verdict(count[driver.Unsafe], count[driver.Warning]))
 }
 
 func verdict(unsafe, warnings int) string {
 	switch {
 	case unsafe > 0:
-		return fmt.Sprintf("locks are unsafe for %d %s", unsafe, plural(unsafe, "reason"))
+		return fmt.Sprintf("locks are unsafe for %s", plural(unsafe, "reason"))
 	case warnings > 0:
-		return fmt.Sprintf("nothing makes locks unsafe, with %d %s", warnings, plural(warnings, "warning"))
+		return fmt.Sprintf("nothing makes locks unsafe, with %s", plural(warnings, "warning"))
 	}
 	return "nothing makes locks unsafe"
 }
 
-func plural(n int, word string) string {
+// plural returns a number with its noun.
+func plural(n int, noun string) string {
 	if n == 1 {
-		return word
+		return "1 " + noun
 	}
-	return word + "s"
-}
-
-// withoutEmpty removes columns whose cells are all empty.
-func withoutEmpty(rows [][]string) [][]string {
-	out := make([][]string, len(rows))
-	for column := range 5 {
-		if !slices.ContainsFunc(rows, func(row []string) bool { return row[column] != "" }) {
-			continue
-		}
-		for i, row := range rows {
-			out[i] = append(out[i], row[column])
-		}
-	}
-	return out
+	return fmt.Sprintf("%d %ss", n, noun)
 }

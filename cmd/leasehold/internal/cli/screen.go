@@ -40,8 +40,8 @@ func newScreen(w io.Writer, color string) (*screen, error) {
 	return s, nil
 }
 
-// table prints rows in columns that are as wide as their widest cell. The first row is the
-// head. If the table is wider than the terminal, it shortens the columns of shrink.
+// table prints rows in columns that are as wide as their widest cell, without empty columns. The
+// first row is the head. If the table is wider than the terminal, it shortens the columns of shrink.
 func (s *screen) table(rows [][]string, shrink []int) error {
 	width := widths(rows)
 	if s.width > 0 {
@@ -59,7 +59,9 @@ func (s *screen) table(rows [][]string, shrink []int) error {
 	for n, row := range rows {
 		var b strings.Builder
 		for i, cell := range row {
-			fmt.Fprintf(&b, "%-*s  ", width[i], cutTo(cell, width[i]))
+			if width[i] > 0 {
+				fmt.Fprintf(&b, "%-*s  ", width[i], cutTo(cell, width[i]))
+			}
 		}
 		line := strings.TrimRight(b.String(), " ")
 		if s.color && n == 0 {
