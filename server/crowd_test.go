@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
@@ -102,16 +101,10 @@ func weighWaiters(t *testing.T, n int) {
 // await waits until the queue of k has n waiters.
 func await(t *testing.T, store driver.Driver, n int) {
 	t.Helper()
-	got := 0
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	eventually(t, func() bool {
 		snap, err := store.(driver.Inspector).Inspect(context.Background(), "k")
-		if got = len(snap.Waiters); err == nil && got == n {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d wait, want %d: %v", got, n, err)
-		}
-	}
+		return err == nil && len(snap.Waiters) == n
+	})
 }
 
 func TestCrowd_AWaitingClientIsCheap(t *testing.T) { weighWaiters(t, 1000) }
@@ -133,22 +126,10 @@ func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 	}
 	must(t, 204, "DELETE", addr+"/v1/locks/k/leases/holder?forbidMs=0", "")
 	// If the lock was granted to a client that hung up, it is given back.
-	for end := time.Now().Add(window); ; time.Sleep(20 * time.Millisecond) {
+	eventually(t, func() bool {
 		keys, _, err := store.(driver.Inspector).List(context.Background(), "", "")
-		if err == nil && len(keys) == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("left: %q, %v", keys, err)
-		}
-	}
-	left := 0
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if left = runtime.NumGoroutine() - before; left <= 4 { // of the client that asked for the lock
-			return
-		}
-	}
-	t.Errorf("%d goroutines are left", left)
+		return err == nil && len(keys) == 0 && runtime.NumGoroutine() <= before+4 // of the client that asked for the lock
+	})
 }
 
 func TestCrowd_H1_WhoeverVanishesLeavesNothing(t *testing.T) {

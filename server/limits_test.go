@@ -165,15 +165,10 @@ func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	all[0].Close()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		status, text := ask(t, "GET", base+"/v1/locks", "")
-		if status == http.StatusOK {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("when there is room again: %d %s", status, text)
-		}
-	}
+	eventually(t, func() bool { // there is room again
+		status, _ := ask(t, "GET", base+"/v1/locks", "")
+		return status == http.StatusOK
+	})
 }
 
 // A balancer has read the answer and resets the connection.

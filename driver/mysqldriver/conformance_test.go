@@ -10,7 +10,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver/tabletest"
 	"github.com/leasehold-go/leasehold/internal/test/live"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 func TestTable(t *testing.T) {
@@ -22,16 +21,6 @@ func TestConformance(t *testing.T) {
 	live.Test(t)
 	server := mysqltest.Shared(t)
 	drivertest.Run(t, drivertest.Config{Open: func(t testing.TB) driver.Driver { return openURL(t, server.URL()+"create=true&poll=5ms") }})
-}
-
-// Without a memory a release removes the record, so that the suite sees whether it goes.
-func TestConformance_WithoutAMemory(t *testing.T) {
-	live.Test(t)
-	skip.Nightly(t, "TestConformance plays the suite with a memory, and TestTable removes records")
-	server := mysqltest.Shared(t)
-	drivertest.Run(t, drivertest.Config{Open: func(t testing.TB) driver.Driver {
-		return roomdriver.New(openURL(t, server.URL()+"create=true&poll=5ms").table, roomdriver.WithMemory(0))
-	}})
 }
 
 // openURL opens a store, with a timeout that is long enough for a busy machine unless the URL has

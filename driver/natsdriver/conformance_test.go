@@ -44,26 +44,18 @@ func (h held) List(ctx context.Context, prefix, cursor string) (roomdriver.Page,
 	return page, err
 }
 
-// TestConformance plays the suite with the clock held: with a memory, and then without it, where
-// a release removes the record.
+// TestConformance plays the suite with the clock held.
 func TestConformance(t *testing.T) {
 	live.Test(t)
-	for name, options := range map[string][]roomdriver.Option{
-		"with a memory": nil, "without a memory": {roomdriver.WithMemory(0)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			url, bucket := one(t)
-			var now atomic.Int64
-			now.Store(time.Now().UnixMicro())
-			drivertest.Run(t, drivertest.Config{
-				Open: func(t testing.TB) driver.Driver {
-					table := held{openURL(t, url+"/"+bucket+"?create=true").table, &now}
-					return roomdriver.New(table, append(options, roomdriver.WithSweep(0))...)
-				},
-				Advance: func(d time.Duration) { now.Add(d.Microseconds()) },
-			})
-		})
-	}
+	url, bucket := one(t)
+	var now atomic.Int64
+	now.Store(time.Now().UnixMicro())
+	drivertest.Run(t, drivertest.Config{
+		Open: func(t testing.TB) driver.Driver {
+			return roomdriver.New(held{openURL(t, url+"/"+bucket+"?create=true").table, &now}, roomdriver.WithSweep(0))
+		},
+		Advance: func(d time.Duration) { now.Add(d.Microseconds()) },
+	})
 }
 
 // TestConformance_WithTheServersClock plays the suite as it is, on one server and on a cluster.

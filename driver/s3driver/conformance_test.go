@@ -84,12 +84,6 @@ func faster(reply driver.Reply) driver.Reply {
 
 func TestConformance(t *testing.T) { conform(t, fakes3.Complete) }
 
-// Without a memory a release removes the record, so that the suite sees whether it goes.
-func TestConformance_WithoutAMemory(t *testing.T) {
-	skip.Nightly(t, "TestConformance plays the suite with a memory, and TestTable removes records")
-	conform(t, fakes3.Complete, roomdriver.WithMemory(0))
-}
-
 // A store without conditional deletions keeps empty objects.
 func TestConformance_WithoutConditionalDeletes(t *testing.T) {
 	skip.Nightly(t, "TestTable plays such a store, too")

@@ -50,7 +50,7 @@ func TestTokens_P4_RiseOnAServerThatComesBackWithOldData(t *testing.T) {
 			for _, key := range []string{"a", "b", "c"} {
 				id := fmt.Sprint("after-", last[key])
 				ask := func() (r driver.Reply) {
-					eventually(t, what, func() bool { // a connection may be stale
+					eventually(t, what, func() bool { // the first call after a restart may use a closed connection
 						var err error
 						r, err = d.Acquire(background, request(key, id))
 						return err == nil

@@ -158,7 +158,7 @@ func TestKeeper_BatchesAreBoundedAndOfOneMagnitudeOfTime(t *testing.T) {
 }
 
 // TestKeeper_WhatIsHurriedWhileFlying is renewed again at the earliest of the requested times and
-// the time of the answer. What is added while it flies is kept although its answer drops it.
+// the time of the answer. A task that is added during a renewal stays, even if the answer drops it.
 func TestKeeper_WhatIsHurriedWhileFlying(t *testing.T) {
 	renew := func(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 		time.Sleep(time.Second)
