@@ -20,7 +20,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/test/freeze"
+	"github.com/leasehold-go/leasehold/internal/test/daemon"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -61,6 +61,7 @@ type member struct {
 	dir          string
 	args         []string
 	cmd          *exec.Cmd
+	gone         chan struct{} // closed when the process has ended
 }
 
 // cluster is a cluster of etcd.
@@ -114,20 +115,21 @@ func (m *member) start(tb testing.TB) {
 	m.cmd = exec.Command(path, m.args...) //nolint:gosec // the server under test
 	m.cmd.Stdout, m.cmd.Stderr = log, log
 	m.cmd.SysProcAttr = ownGroup()
-	if err := m.cmd.Start(); err != nil {
+	m.gone = make(chan struct{})
+	if err := daemon.Start(m.cmd, m.gone); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 func (m *member) kill() {
 	_ = m.cmd.Process.Kill()
-	_ = m.cmd.Wait()
+	<-m.gone
 }
 
 // freeze stops a member, until the function that it returns.
 func (m *member) freeze(tb testing.TB) (goOn func()) {
 	tb.Helper()
-	if err := freeze.Process(m.cmd.Process.Pid); err != nil {
+	if err := daemon.Stop(m.cmd.Process.Pid); err != nil {
 		tb.Fatal(err)
 	}
 	return func() { _ = m.cmd.Process.Signal(syscall.SIGCONT) }

@@ -21,18 +21,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/test/freeze"
+	"github.com/leasehold-go/leasehold/internal/test/daemon"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // server is a nats-server of its own.
 type server struct {
-	t       testing.TB
-	addr    string // host:port
-	dir     string
-	config  string
-	cmd     *exec.Cmd
-	stopped bool
+	t      testing.TB
+	addr   string // host:port
+	dir    string
+	config string
+	cmd    *exec.Cmd
+	gone   chan struct{} // closed when the process has ended
 }
 
 // serverBinary returns the path of nats-server, of the version in the module of the tools.
@@ -92,19 +92,20 @@ func (s *server) run() {
 	s.t.Helper()
 	s.cmd = exec.Command(serverBinary(s.t), "-c", s.config, "-l", filepath.Join(s.dir, "log"))
 	dieWithParent(s.cmd)
-	noError(s.t, s.cmd.Start())
+	s.gone = make(chan struct{})
+	noError(s.t, daemon.Start(s.cmd, s.gone))
 }
 
 func (s *server) kill() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
-		s.cmd, s.stopped = nil, false
+		<-s.gone
+		s.cmd = nil
 	}
 }
 
 // stop stops the process until cont.
-func (s *server) stop() { noError(s.t, freeze.Process(s.cmd.Process.Pid)) }
+func (s *server) stop() { noError(s.t, daemon.Stop(s.cmd.Process.Pid)) }
 func (s *server) cont() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // lose removes the data of a server that was killed.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/test/daemon"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
@@ -39,7 +40,7 @@ func (s *Server) Bouncer(tb testing.TB, settings ...string) string {
 	var log strings.Builder
 	cmd.Stderr = &log
 	gone := make(chan struct{})
-	noError(tb, run(cmd, gone))
+	noError(tb, daemon.Start(cmd, gone))
 	tb.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		<-gone

@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/test/daemon"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -279,7 +280,7 @@ func (s *Server) launch() error {
 	s.cmd.Env = append(s.cmd.Env, s.env...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.gone = make(chan struct{})
-	if err := run(s.cmd, s.gone); err != nil {
+	if err := daemon.Start(s.cmd, s.gone); err != nil {
 		return err
 	}
 	return s.awaitReady()

@@ -7,14 +7,13 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/test/freeze"
+	"github.com/leasehold-go/leasehold/internal/test/daemon"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -55,23 +54,6 @@ func unprivileged(cmd *exec.Cmd) {
 // outlive lets an unprivileged program run on after the test binary has ended.
 func outlive(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = 0 }
 
-// run starts a program and closes gone when it has ended. It locks its thread until then:
-// the kernel sends the death signal when the thread that forked ends.
-func run(cmd *exec.Cmd, gone chan<- struct{}) error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // it is killed, so the error has no meaning
-			close(gone)
-		}
-	}()
-	return <-started
-}
-
 // StartWithClock is [Start] for a server whose wall clock can be stepped while it runs.
 func StartWithClock(tb testing.TB) (*Server, *redistest.Clock) {
 	tb.Helper()
@@ -103,7 +85,7 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 	pid := s.cmd.Process.Pid
 	pids := []int{pid}
 	if sig != syscall.SIGCONT { // first, so that it starts no process that the search would miss
-		_ = freeze.Process(pid)
+		_ = daemon.Stop(pid)
 	}
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	noError(tb, err)
@@ -120,7 +102,7 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 	}
 	send := func(pid int) error { return syscall.Kill(pid, sig) }
 	if sig == syscall.SIGSTOP {
-		send = freeze.Process
+		send = daemon.Stop
 	}
 	for _, pid := range pids {
 		if err := send(pid); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/daemon"
 )
 
 // patience bounds every wait for a server. It is long because the machine may
@@ -32,26 +33,10 @@ func spawn(cmd *exec.Cmd, marks ...string) (*process, error) {
 	cmd.WaitDelay = time.Second
 	dieWithParent(cmd)
 
-	started := make(chan error)
-	go p.run(started)
-	if err := <-started; err != nil {
+	if err := daemon.Start(cmd, p.done); err != nil {
 		return nil, err
 	}
 	return p, p.awaitReady()
-}
-
-// run starts the process and reaps it. It locks its thread until then,
-// because Linux sends the death signal when the thread that forked ends.
-func (p *process) run(started chan<- error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	err := p.cmd.Start()
-	started <- err
-	if err != nil {
-		return
-	}
-	_ = p.cmd.Wait() // it is killed, so the error has no meaning
-	close(p.done)
 }
 
 func (p *process) awaitReady() error {

@@ -4,7 +4,7 @@ import (
 	"os/exec"
 	"syscall"
 
-	"github.com/leasehold-go/leasehold/internal/test/freeze"
+	"github.com/leasehold-go/leasehold/internal/test/daemon"
 )
 
 // dieWithParent makes the kernel kill the server when the test binary dies
@@ -13,6 +13,6 @@ func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-func (p *process) stop() error { return freeze.Process(p.pid()) }
+func (p *process) stop() error { return daemon.Stop(p.pid()) }
 
 func (p *process) cont() error { return p.cmd.Process.Signal(syscall.SIGCONT) }

@@ -30,7 +30,7 @@ import (
 
 	_ "github.com/go-sql-driver/mysql" // for sql.Open
 
-	"github.com/leasehold-go/leasehold/internal/test/freeze"
+	"github.com/leasehold-go/leasehold/internal/test/daemon"
 )
 
 // patience bounds every wait for a server. It is used up only if there is a fault.
@@ -244,7 +244,7 @@ func (s *Server) launch() error {
 	}
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.gone = make(chan struct{})
-	if err := run(s.cmd, s.gone); err != nil {
+	if err := daemon.Start(s.cmd, s.gone); err != nil {
 		return err
 	}
 	db, err := (&Server{addr: s.addr, database: s.database}).open()
@@ -295,7 +295,7 @@ func (s *Server) Restart(tb testing.TB) {
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	s.private(tb)
-	noError(tb, freeze.Process(s.cmd.Process.Pid))
+	noError(tb, daemon.Stop(s.cmd.Process.Pid))
 }
 
 // Cont continues a stopped server.

@@ -1,7 +1,6 @@
 //go:build unix
 
-// Package freeze stops the servers of tests, as if their machine were frozen.
-package freeze
+package daemon
 
 import (
 	"fmt"
@@ -13,9 +12,9 @@ import (
 	"time"
 )
 
-// Process stops a process, and returns when all of its threads have stopped: after the signal alone
-// they still run for a moment. Where there is no /proc it does not wait.
-func Process(pid int) error {
+// Stop stops a process, as if its machine were frozen, and returns when all of its threads have
+// stopped: after the signal alone they still run for a moment. Where there is no /proc it does not wait.
+func Stop(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
