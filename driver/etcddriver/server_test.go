@@ -25,7 +25,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	servers := goleak.IgnoreAnyFunction("github.com/leasehold-go/leasehold/internal/test/daemon.Start.func1")
+	goleak.VerifyTestMain(m, servers, goleak.Cleanup(func(code int) {
 		for _, end := range examples.ends {
 			end()
 		}

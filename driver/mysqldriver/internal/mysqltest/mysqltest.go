@@ -299,10 +299,7 @@ func (s *Server) Stop(tb testing.TB) {
 }
 
 // Cont continues a stopped server.
-func (s *Server) Cont(tb testing.TB) {
-	tb.Helper()
-	noError(tb, s.cmd.Process.Signal(syscall.SIGCONT))
-}
+func (s *Server) Cont(tb testing.TB) { noError(tb, s.cmd.Process.Signal(syscall.SIGCONT)) }
 
 func (s *Server) private(tb testing.TB) {
 	tb.Helper()
