@@ -61,9 +61,9 @@ func hangUp(all []net.Conn) {
 func warmUp(t *testing.T, addr string, store driver.Driver) {
 	t.Helper()
 	all := dial(t, addr, 32, func(i int) string { return waits(-1 - i) })
-	await(t, store, 32)
+	awaitQueue(t, store, 32)
 	hangUp(all)
-	await(t, store, 0)
+	awaitQueue(t, store, 0)
 }
 
 // waits returns a request that waits for the lock k. Its holder keeps the lock during the test.
@@ -88,18 +88,18 @@ func weighWaiters(t *testing.T, n int) {
 	warmUp(t, addr, d)
 	before := memory()
 	all := dial(t, addr, n, waits)
-	await(t, d, n)
+	awaitQueue(t, d, n)
 	each := (memory() - before) / int64(n)
 	t.Logf("%d clients that wait take %d bytes each", n, each)
 	if each > perWaiter {
 		t.Errorf("a client that waits takes %d bytes, more than %d", each, perWaiter)
 	}
 	hangUp(all)
-	await(t, d, 0)
+	awaitQueue(t, d, 0)
 }
 
-// await waits until the queue of k has n waiters.
-func await(t *testing.T, store driver.Driver, n int) {
+// awaitQueue waits until the queue of k has n waiters.
+func awaitQueue(t *testing.T, store driver.Driver, n int) {
 	t.Helper()
 	eventually(t, func() bool {
 		snap, err := store.(driver.Inspector).Inspect(context.Background(), "k")
@@ -119,10 +119,10 @@ func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 	for begun := 0; begun < clients; begun += wave {
 		all := dial(t, addr, wave, func(i int) string { return waits(begun + i) })
 		if begun%(2*wave) == 0 {
-			await(t, store, wave)
+			awaitQueue(t, store, wave)
 		} // in the other waves they vanish while they arrive
 		hangUp(all)
-		await(t, store, 0)
+		awaitQueue(t, store, 0)
 	}
 	must(t, 204, "DELETE", addr+"/v1/locks/k/leases/holder?forbidMs=0", "")
 	// If the lock was granted to a client that hung up, it is given back.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -69,15 +70,7 @@ func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 	})
 }
 
-// eventually waits until ok returns true. That takes a second or so, and 15 if a stream lingers.
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the condition was not true within a minute")
-		}
-	}
-}
+var eventually = await.Until
 
 func TestMetrics_CountByOperationAndNameNobody(t *testing.T) {
 	s, base := serve(t, memdriver.New())

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/await"
 )
 
 // fake is a machine with clocks that stand still until the test moves them.
@@ -150,9 +151,5 @@ func files(t *testing.T, root string) []string {
 // eventually waits for an effect of another goroutine or process.
 func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !happened(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within a minute", what)
-		}
-	}
+	await.Until(t, happened, what)
 }

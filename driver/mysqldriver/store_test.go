@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
+	"github.com/leasehold-go/leasehold/internal/test/await"
 )
 
 // warm waits until the table exists and the driver has a connection, and returns the driver.
@@ -60,11 +61,4 @@ func holds(t *testing.T, d *Driver, key, id string) bool {
 	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
 }
 
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not come to that")
-		}
-	}
-}
+var eventually = await.Until

@@ -39,6 +39,20 @@ func Example() {
 	defer lease.Release()
 }
 
+// A deployment makes the table, so that the role of the program needs no right to make one.
+func ExampleSQL() {
+	ctx := context.Background()
+	admin, err := pgx.Connect(ctx, "postgres://admin@db1/app")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer admin.Close(ctx)
+	if _, err := admin.Exec(ctx, postgresdriver.SQL(postgresdriver.WithTable("locks.leases"))); err != nil {
+		fmt.Println(err)
+	}
+}
+
 // A holder may be stopped between the lock and the write, but it cannot commit a late
 // write: its transaction begins with a check of the lease, and no other holder gets the
 // lock until the transaction has ended.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
@@ -228,11 +229,4 @@ func noError(t testing.TB, err error) {
 	}
 }
 
-func eventually(t *testing.T, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it did not come to that")
-		}
-	}
-}
+var eventually = await.Until

@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/leaktest"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
@@ -178,9 +179,5 @@ func (e *ears) hear(t testing.TB, kind driver.HintKind, id string) driver.Hint {
 // eventually polls until ok returns true, for 20 s at most.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
+	await.Until(t, ok, what)
 }

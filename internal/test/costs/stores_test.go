@@ -3,7 +3,6 @@ package costs_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -61,16 +61,4 @@ func pair(tb testing.TB, m *leasehold.Mutex) {
 	pairIn(context.Background(), tb, m)
 }
 
-// hang is the time after which a condition counts as hanging. A busy machine needs a small part
-// of it.
-const hang = 2 * time.Minute
-
-// until repeats ok until it returns true. It fails the test after hang.
-func until(tb testing.TB, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(hang); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("the condition does not hold after %v", hang)
-		}
-	}
-}
+var until = await.Until
