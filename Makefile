@@ -110,6 +110,8 @@ test-all: test live test-long nested cross floors test-32 ## Run all tests but t
 test-long: TIMEOUT := 20m
 test-long: deps-night ## Run at full length what make test plays a part of, and let every store suffer for a while
 	$(RACE) -p $(LONGPACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONG)
+	@# make live plays it without the race detector.
+	LEASEHOLD_LIVE=1 $(RACE) -p 1 -count=1 -timeout $(TIMEOUT) -run 'TestConformance$$' $(STORES:%=%/...)
 	@# Chaos uses all of the machine.
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cmd/leasehold/internal/chaos
 	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/test/matrix ./internal/test/explore

@@ -11,7 +11,7 @@ func Until(tb testing.TB, ok func() bool, what ...any) {
 	tb.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			tb.Fatal(append([]any{"not within a minute:"}, what...)...)
+			tb.Fatal(append([]any{"not within a minute"}, what...)...)
 		}
 	}
 }
