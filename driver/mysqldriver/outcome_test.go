@@ -147,10 +147,14 @@ func TestOpen_AConnectionThatIsNeverAnsweredCostsTheTimeout(t *testing.T) {
 	}
 	proxy.Strand() // these connections stay silent
 	proxy.Unmute()
+	start := time.Now()
 	eventually(t, func() bool {
 		_, err := d.Acquire(t.Context(), mutex("k", "a"))
 		return err == nil
 	})
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("took %v", took)
+	}
 }
 
 // A firewall that forgets connections drops their packets.

@@ -204,19 +204,28 @@ func (t *table) List(ctx context.Context, prefix, cursor string) (page roomdrive
 // fetched long since.
 func (t *table) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	err = t.with(ctx, func(ctx context.Context, conn *sql.Conn) error {
-		_, err := conn.ExecContext(ctx, fmt.Sprintf(`DELETE FROM %s WHERE sent <= %s - %d LIMIT %d`,
+		_, err := remove(ctx, conn, fmt.Sprintf(`DELETE FROM %s WHERE sent <= %s - %d LIMIT %d`,
 			t.cfg.messages(), clock, time.Minute.Microseconds(), limit))
-		if err != nil {
-			return err
-		}
-		done, err := conn.ExecContext(ctx, fmt.Sprintf(`DELETE FROM %s WHERE ends <= %s DIV 1000 LIMIT %d`, t.cfg.name(), clock, limit))
 		if err == nil {
-			n, e := done.RowsAffected()
-			removed, err = int(n), e
+			removed, err = remove(ctx, conn, fmt.Sprintf(`DELETE FROM %s WHERE ends <= %s DIV 1000 LIMIT %d`, t.cfg.name(), clock, limit))
 		}
 		return err
 	})
 	return removed, t.outcome(err)
+}
+
+// remove deletes rows. It repeats a deletion that the server has rolled back because of another
+// transaction.
+func remove(ctx context.Context, conn *sql.Conn, deletion string) (int, error) {
+	done, err := conn.ExecContext(ctx, deletion)
+	for overtaken(err) {
+		done, err = conn.ExecContext(ctx, deletion)
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := done.RowsAffected()
+	return int(n), err
 }
 
 // Notify implements [roomdriver.Notifier].
