@@ -74,14 +74,15 @@ LIVE     ?= 10
 
 .PHONY: test
 test: deps-test ## Run the tests that find faults quickly, with the race detector: two to three minutes on two cores
-	@$(MAKE) --no-print-directory -j 2 test-counts test-large
+	@$(MAKE) --no-print-directory -k -j 2 test-race test-counts
 
 # Rarer collections of garbage save a tenth of the time of packages that compute.
 .PHONY: test-race test-counts test-large
 test-race test-counts test-large: export GOGC := 400
 test-race:
-	@packages=$$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$)); set -x; \
-	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages
+	@packages=$$($(BUT_CHAOS) | grep -v $(COUNTED:./%=-e /%$$)); set -x; result=0; \
+	$(RACE) -short -p $(PACKAGES) -parallel $(TESTS) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $$packages || result=1; \
+	$(MAKE) --no-print-directory test-large; exit $$result
 test-counts:
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(COUNTED) ./internal/test/matrix
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) $(STORES:%=%/...)
@@ -91,7 +92,7 @@ test-counts:
 # LARGE are tests of large numbers and of memory, which skip.Racing leaves to test-large.
 LARGE := 'TestKeeper_ANodeThatHangs|TestKeeper_AStoreThatFallsBehind|TestIds_|TestGateway_HR_C5_OnlyAService|TestOpen_ErrorsShowNoPart|TestCases|TestPromises|TestDocuments|TestShort|LeaseIsSmall|AWaitingClientIsCheap'
 
-test-large: test-race
+test-large:
 	$(GO) test -vet=off -short -p 2 -count=1 -timeout $(TIMEOUT) -run $(LARGE) . ./internal/session ./driver/filedriver ./driver/httpdriver ./cmd/leasehold/internal/stores ./internal/test/library ./server
 
 # SHORT is empty at night: the live tests then run at full length.
@@ -116,7 +117,7 @@ test-long: deps-night ## Run at full length what make test plays a part of, and 
 	$(RACE) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./cmd/leasehold/internal/chaos
 	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/test/matrix ./internal/test/explore
 	@# These have one goroutine, or compare times.
-	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) -run 'Microscope|TestCost|TestScripts' ./internal/redisroom
+	LEASEHOLD_LIVE=1 $(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) -run 'Microscope|TestCost|TestScripts' ./internal/redisroom
 
 # The packages of which -short leaves something out, but for those that run alone, and the
 # longest first.
@@ -181,7 +182,7 @@ FAULTS ?= 300
 
 .PHONY: microscope
 microscope: deps-test ## Run the Redis scripts in an interpreter, from STATES situations, with FAULTS
-	$(GO) test -count=1 -v -timeout 0 -run Microscope $(TESTFLAGS) ./internal/redisroom -microscope.states=$(STATES) -microscope.faults=$(FAULTS)
+	LEASEHOLD_LIVE=1 $(GO) test -count=1 -v -timeout 0 -run Microscope $(TESTFLAGS) ./internal/redisroom -microscope.states=$(STATES) -microscope.faults=$(FAULTS)
 
 # What make mutants changes, which part of all changes it tries, and after how long it
 # begins no other, for the scripts and for Go; 0 for as long as it takes.

@@ -176,7 +176,7 @@ func (e *ears) hear(t testing.TB, kind driver.HintKind, id string) driver.Hint {
 	}
 }
 
-// eventually polls until ok returns true, for 20 s at most.
+// eventually waits until ok returns true, for a minute at most.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	await.Until(t, ok, what)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 // mortality is the time to live of the leases of a crowd.
@@ -22,9 +21,6 @@ func crowd(l *lab) {
 	lasting := 6 * time.Second
 	if testing.Short() {
 		lasting /= 2
-	}
-	if skip.Race && !l.store.real {
-		lasting /= 2 // the race detector makes a crowd six times slower
 	}
 	w := &witness{start: time.Now()}
 	var wg sync.WaitGroup

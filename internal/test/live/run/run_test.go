@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
 func TestFind_ReturnsTestsThatAreMarked(t *testing.T) {
@@ -65,7 +63,6 @@ func TestChoose_SelectsTestsByName(t *testing.T) {
 
 // TestRun_ReportsRealTests plays the tests of testdata/seeds by go test.
 func TestRun_ReportsRealTests(t *testing.T) {
-	live.Test(t)
 	for _, c := range []struct {
 		tests, flags string
 		err          string // "" is none
