@@ -3,6 +3,7 @@
 package postgresdriver
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/room"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
@@ -127,6 +129,35 @@ func TestCounter_ServesAPoolerThatResetsItsSessions(t *testing.T) {
 	renewed(t.Context(), t, d, "k")
 	release(t, d, "k", "a")
 	acquire(t, d, mutex("k", "b"), driver.Granted)
+}
+
+// The first token of a session needs no transaction. A try at a held lock takes no token.
+func TestExchange_InAFreshSession(t *testing.T) {
+	d, server := newStore(t, "")
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	held, now, err := d.table.Read(t.Context(), "k")
+	noError(t, err)
+	try := func(key string, before []byte) (bool, roomdriver.Found) {
+		done, found, err := openURL(t, server.URL()).table.Exchange(t.Context(), roomdriver.Exchange{
+			Key: key, Before: before, From: now.Add(-time.Hour), Until: now.Add(time.Hour),
+			Change: roomdriver.Change{Record: held, Enters: true, Mints: true},
+		})
+		noError(t, err)
+		return done, found
+	}
+	if done, found := try("free", nil); !done || room.Token(found.Record) <= room.Token(held) || found.Now.Before(now) {
+		t.Errorf("a free lock: %t, %+v", done, found)
+	}
+	raised := value[int64](t, admin(t, server.URL()), `SELECT ends FROM leasehold WHERE key = E'\x01tokens'`)
+	if done, found := try("k", nil); done || !bytes.Equal(found.Record, held) || found.Now.Before(now) {
+		t.Errorf("a held lock: %t, %+v", done, found)
+	}
+	if done, found := try("k", []byte("another record")); done || !found.Now.IsZero() {
+		t.Errorf("a record that was replaced: %t, %+v", done, found)
+	}
+	if again := value[int64](t, admin(t, server.URL()), `SELECT ends FROM leasehold WHERE key = E'\x01tokens'`); again != raised {
+		t.Errorf("the counter was raised from %d to %d for no token", raised, again)
+	}
 }
 
 func TestAcquire_ATryAtAHeldLockWaitsForNoTransaction(t *testing.T) {

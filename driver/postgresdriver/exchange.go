@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,67 +16,68 @@ import (
 // Exchange implements [roomdriver.Exchanger] by one round trip: the client does
 // no work between the statements, so they are sent together.
 func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool, found roomdriver.Found, err error) {
-	addresses, bodies := t.cfg.channels(x.Messages)
-	statement, args := t.sql.exchange, []any{x.Key, x.From, x.Until, x.Enters, t.cfg.name(), addresses, bodies}
+	statement, args := t.sql.exchangeForNone, []any{x.Key, x.From, x.Until, x.Enters}
 	if x.Record != nil {
 		end, _, err := roomdriver.End(x.Record)
 		if err != nil {
 			return false, found, unavailable(err)
 		}
-		args = append(args, x.Record, end.UnixMilli())
-	} else {
-		statement = t.sql.exchangeForNone
+		statement, args = t.sql.exchange, append(args, x.Record, end.UnixMilli())
 	}
-	switch {
-	case x.Before == nil:
-		statement = t.sql.exchangeNone
-	case x.Mints:
-		statement = t.sql.exchangeToMint
+	if x.Mints {
+		statement, args = t.sql.exchangeToMint, append(args, binary.BigEndian.Uint64(x.Record[9:])&math.MaxInt64)
 	}
 	if x.Before != nil {
 		args = append(args, x.Before)
+	} else {
+		statement = t.sql.exchangeNone
 	}
-	if x.Mints {
-		args = append(args, binary.BigEndian.Uint64(x.Record[9:])&math.MaxInt64)
-	}
-	try := func(ctx context.Context, conn *pgxpool.Conn, raise bool) error {
-		var sent *int
+	try := func(ctx context.Context, conn *pgxpool.Conn) error {
 		b := &pgx.Batch{}
 		b.Queue(begin)
 		start := []any{milliseconds(t.hurry), milliseconds(queueing(ctx, t.hurry))}
-		if x.Before != nil {
+		ready, same := true, false // the session may mint; the record is certainly unchanged
+		if found = (roomdriver.Found{}); x.Before != nil {
 			b.Queue(hurry, start...)
 		} else {
-			b.Queue(t.sql.enter, append(start, t.cfg.lockID("key", x.Key), x.Key)...)
+			b.Queue(t.sql.enter, append(start, t.cfg.lockID("key", x.Key), x.Key)...).QueryRow(func(row pgx.Row) error {
+				return row.Scan(nil, nil, &found.Record, (*instant)(&found.Now), &ready, nil)
+			})
 		}
-		if raise {
-			t.queueRaise(b)
-		}
-		nothing, ready := false, true // the server has reported that the record is unchanged, and whether it could mint
-		b.Queue(statement, args...).QueryRow(func(row pgx.Row) error {
-			into := []any{&sent, &found.Record, (*instant)(&found.Now)}
+		b.Queue(statement, args...).Query(func(rows pgx.Rows) error {
+			into := []any{nil, (*instant)(&found.Now)}
 			if x.Mints {
-				into = append(into, &ready)
+				into = append(into, &found.Record)
 			}
-			err := row.Scan(into...)
-			nothing = err == nil && sent == nil
+			_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (any, error) { return nil, row.Scan(into...) })
+			// Without a row there may have been no answer: its tag is certain.
+			same = err == nil && strings.HasSuffix(rows.CommandTag().String(), " 0")
 			return err
 		})
 		err := commit(ctx, conn, b)
 		switch {
-		case nothing && err == nil && !ready:
+		case same && err == nil && !ready && found.Record == nil:
 			return errLow
-		case nothing:
+		case same:
 			return unavailable(err)
 		}
 		done = err == nil
 		return err
 	}
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		return t.raising(ctx, conn, func(raise bool) error { return try(ctx, conn, raise) })
+		err := try(ctx, conn)
+		if errors.Is(err, errLow) {
+			if err = t.raise(ctx, conn); err == nil {
+				err = try(ctx, conn)
+			}
+		}
+		return err
 	})
-	if errors.Is(err, errPinned) || errors.Is(err, errFull) {
+	if errors.Is(err, errPinned) || errors.Is(err, errLow) {
 		return false, roomdriver.Found{}, nil
+	}
+	if !done && found.Record == nil { // the reason is unknown
+		found = roomdriver.Found{}
 	}
 	return done, found, err
 }

@@ -16,7 +16,7 @@ import (
 // Texts by which a proxy recognizes a statement that changes a record in one step, and a
 // statement that only reads.
 const (
-	change = "WITH done AS"
+	change = "RETURNING CASE"
 	look   = "SELECT (SELECT record"
 )
 

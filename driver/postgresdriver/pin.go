@@ -28,12 +28,14 @@ type Lease interface {
 // needs alone, for the rest of its transaction. It takes no row, so renewals go on. The
 // table counts by its own id, so it does not matter by which name it is known.
 const (
-	pin = `SELECT pg_advisory_xact_lock_shared(hashtextextended($1::text, $2::text::regclass::oid::bigint)),
+	pinID = `hashtextextended($1::text, TABLE_ID)`
+	pin   = `SELECT pg_advisory_xact_lock_shared(` + pinID + `),
 		current_setting('transaction_isolation')`
 	pinned = `SELECT (SELECT record FROM TABLE_NAME WHERE key = $1), ` + micros
 	// unpinned fails if a transaction has a pin. The time in it keeps the server from
 	// evaluating the failing expression in advance.
-	unpinned = `SELECT CASE WHEN pg_try_advisory_xact_lock(hashtextextended($1::text, $2::text::regclass::oid::bigint)) THEN 0
+	tryPin   = `pg_try_advisory_xact_lock(` + pinID + `)`
+	unpinned = `SELECT CASE WHEN ` + tryPin + ` THEN 0
 		ELSE ('leasehold: a transaction that has not ended pins the lock, ' || clock_timestamp())::int END`
 )
 
@@ -71,7 +73,7 @@ func Pin(ctx context.Context, tx pgx.Tx, lease Lease, opts ...Option) error {
 	var record []byte
 	var now time.Time
 	b := &pgx.Batch{}
-	b.Queue(pin, lease.Key(), o.name()).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &isolation) })
+	b.Queue(o.sql(pin), lease.Key()).QueryRow(func(row pgx.Row) error { return row.Scan(nil, &isolation) })
 	b.Queue(o.sql(pinned), lease.Key()).QueryRow(func(row pgx.Row) error { return row.Scan(&record, (*instant)(&now)) })
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("pin %q: %w", lease.Key(), explain(err, o))

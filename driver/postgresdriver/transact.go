@@ -204,7 +204,7 @@ func (tx *transaction) write(ctx context.Context) error {
 		b.Queue(tx.sql.remove, tx.removes)
 	}
 	if tx.enters { // after the insertion, at which concurrent insertions wait
-		b.Queue(unpinned, tx.items[0].Key, tx.cfg.name())
+		b.Queue(tx.sql.unpinned, tx.items[0].Key)
 	}
 	if len(tx.addresses) > 0 && !tx.silent {
 		b.Queue(notify, tx.addresses, tx.body)

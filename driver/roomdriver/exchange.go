@@ -47,7 +47,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	}
 	found.Token = counted + 1
 	next, _, refused := d.take(c, found, slack, counted)
-	if refused == nil && !v.exchangeable(found.Record, next) {
+	if refused == nil && (!v.exchangeable(found.Record, next) || len(d.messages(v.wakes)) > 0) {
 		return false, Found{}
 	}
 	if refused != nil || same(found.Record, next) {
@@ -55,15 +55,12 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 			now, v.err = d.read(ctx, v.key)
 			return v.err != nil, now
 		}
-		if refused == nil && len(d.messages(v.wakes)) > 0 {
-			return false, now
-		}
 		d.finish(ctx, v, nil)
 		return true, now
 	}
 	x := Exchange{
 		Key: v.key, Before: found.Record, From: found.Now, Until: found.Now.Add(overdue),
-		Change: Change{Record: next, Enters: v.enters, Mints: v.minted > 0, Messages: d.messages(v.wakes)},
+		Change: Change{Record: next, Enters: v.enters, Mints: v.minted > 0},
 	}
 	if slack > 0 {
 		x.Until = found.Now.Add(slack + drift)

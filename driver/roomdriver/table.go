@@ -111,7 +111,7 @@ type Exchanger interface {
 	// stays unchanged, Exchange returns its present content, and the driver tries again.
 	// found.Now is the clock, read during the call, in either case. If it is zero the
 	// record is unchanged, and the driver uses a transaction, for example if x.Enters
-	// and the table cannot save that.
+	// and the table cannot save that, or if it costs less to change the record without a look at it.
 	//
 	// The table gives up a request that waits for another one after some seconds, by its
 	// own clock, so that the request has no effect later, when no caller expects it.
@@ -119,7 +119,7 @@ type Exchanger interface {
 }
 
 // Exchange is a conditional change of one record. A nil record is an absent one. If Before is nil,
-// it Mints.
+// it Mints. It has no note, no messages, and no token that the counter must pass.
 type Exchange struct {
 	Key         string
 	Before      []byte

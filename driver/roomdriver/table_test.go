@@ -212,9 +212,7 @@ func (t exchanging) Exchange(ctx context.Context, x roomdriver.Exchange) (done b
 	if err := ctx.Err(); err != nil {
 		return false, found, fmt.Errorf("%w: %w", driver.ErrUnavailable, err)
 	}
-	if done, found = t.swap(x); done {
-		_ = t.Notify(ctx, x.Messages)
-	}
+	done, found = t.swap(x)
 	return done, found, t.lose
 }
 

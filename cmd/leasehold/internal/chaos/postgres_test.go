@@ -86,7 +86,7 @@ func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestes
 	around := func(name string, cut func(text string) *tcpproxy.Cut) chaos.Havoc {
 		return chaos.Havoc{Name: name, Do: func(*rand.Rand) error {
 			select {
-			case <-cut("WITH done AS").Fired():
+			case <-cut("RETURNING CASE").Fired():
 			case <-time.After(ttl):
 			}
 			return nil
