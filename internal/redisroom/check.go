@@ -89,10 +89,10 @@ func (c *checkup) node(ctx context.Context, node string) error {
 	return nil
 }
 
-// isRight reports whether an error is due to a missing right or command.
+// isRight reports whether a node has refused a command for a missing right, or does not have it.
 func isRight(err error) bool {
 	text := err.Error()
-	return strings.Contains(text, "NOPERM") || strings.Contains(text, "unknown command") || strings.Contains(text, "no permissions")
+	return strings.Contains(text, "NOPERM") || strings.Contains(text, unknown) || strings.Contains(text, "no permissions")
 }
 
 // name returns the address of a node, or its own view of it if the client has none.

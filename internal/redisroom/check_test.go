@@ -118,7 +118,7 @@ func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
 }
 
 func TestCheck_SaysWhatItMayNotLookAt(t *testing.T) {
-	s := redistest.Start(t)
+	s, renamed := redistest.Start(t), redistest.Start(t, "--rename-command", "INFO", "")
 	if err := s.Client().Do(background, "ACL", "SETUSER", "u", "on", ">pw", "~leasehold:*", "&leasehold:*", "+@connection", "+@scripting", "+@write").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +127,7 @@ func TestCheck_SaysWhatItMayNotLookAt(t *testing.T) {
 		wantFinding(t, report, driver.Warning, "rights", "+info")
 		wantFinding(t, report, driver.Warning, "clock", "+time")
 		wantFinding(t, report, driver.Notice, "keys", "+@read")
+		wantFinding(t, check(t, open("redis://"+renamed.Addr())), driver.Warning, "rights", "+info")
 	})
 }
 

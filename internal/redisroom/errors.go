@@ -48,8 +48,11 @@ var refusals = []struct {
 	{"This instance has cluster support disabled", driver.ErrPermanent, "the server is not a cluster node; use a URL without cluster"},
 	{"unknown command 'SENTINEL'", driver.ErrPermanent, "the server is not a sentinel; use a redis:// or rediss:// URL"},
 	{"unknown command 'sentinel'", driver.ErrPermanent, "the server is not a sentinel; use a redis:// or rediss:// URL"},
-	{"unknown command", driver.ErrPermanent, "the server does not offer this command to this user"},
+	{"unknown command", driver.ErrPermanent, unknown},
 }
+
+// unknown is the hint of a command that a server does not have, except those for its sentinels.
+const unknown = "the server does not offer this command to this user"
 
 // refusal classifies an error reply. An unknown one stays as it is: the script may have
 // written something.
