@@ -21,7 +21,7 @@ func overviewRoutes() []route {
 			Summary: "Show a page of the locks that the caller may read, with their holders", Verb: auth.Read,
 			Query: []Parameter{
 				{Name: "prefix", Type: "string", Description: "the beginning of the names"},
-				{Name: "cursor", Type: "string", Description: "the cursor of the previous view"},
+				{Name: "cursor", Type: "string", Description: "the cursor of the previous view, of the same principal, prefix and replica; any other shows the first page"},
 			},
 			Reply: overview.View{}, Success: []int{http.StatusOK}, Causes: []*Cause{Unsupported, Unavailable, Draining, TooMany},
 		}},
