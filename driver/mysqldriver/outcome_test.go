@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
+	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
@@ -28,49 +29,11 @@ func newStoreBehind(t *testing.T) (*Driver, *mysqltest.Proxy) {
 	return warm(t, openURL(t, proxy.URL()+"create=true")), proxy
 }
 
-// TestAcquire_ACutIsReportedByWhatItMayHaveDone cuts the connection of a call, which is then
-// repeated.
-func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
+func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
 	d, proxy := newStoreBehind(t)
-	for _, row := range []struct {
-		key       string
-		cut       func(text string) *tcpproxy.Cut
-		statement string
-		definite  bool // certainly without an effect
-		there     bool // the lease is in the table
-	}{
-		{"before the look", proxy.CutBefore, look, true, false},
-		{"before the change", proxy.CutBefore, insert, false, false},
-		{"after the change", proxy.CutAfter, insert, false, true},
-	} {
-		cut := row.cut(row.statement)
-		_, err := d.Acquire(t.Context(), mutex(row.key, "a"))
-		<-cut.Fired()
-		if err == nil || errors.Is(err, driver.ErrUnavailable) != row.definite {
-			t.Errorf("%s: %v; definite: want %t", row.key, err, row.definite)
-		}
-		if got := holds(t, d, row.key, "a"); got != row.there {
-			t.Errorf("%s: the lease is there: %t", row.key, got)
-		}
-		if again := acquire(t, d, mutex(row.key, "a"), driver.Granted); again.Replayed != row.there {
-			t.Errorf("%s, asked again: %+v", row.key, again)
-		}
-	}
-}
-
-func TestRelease_ACutAfterTheChangeIsUnknownAndTheNextHolderSurvives(t *testing.T) {
-	d, proxy := newStoreBehind(t)
-	acquire(t, d, mutex("k", "a"), driver.Granted)
-	cut := proxy.CutAfter(update)
-	_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
-	<-cut.Fired()
-	if err == nil || errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v", err)
-	}
-	acquire(t, d, mutex("k", "b"), driver.Granted)
-	if _, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || !holds(t, d, "k", "b") {
-		t.Errorf("the next holder is gone; %v", err)
-	}
+	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutBefore(text) } }
+	after := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutAfter(text) } }
+	play.Cuts{Look: before(look), Make: before(insert), Made: after(insert), Released: after(update)}.Play(t, d, d)
 }
 
 // Connections that the server or a router has closed while they were idle cost no call.

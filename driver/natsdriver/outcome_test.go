@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
@@ -32,54 +33,11 @@ func newStoreBehind(t *testing.T, params string) (d, direct *Driver, p *tcpproxy
 	return warm(t, openURL(t, through(p)+"/"+bucket+params)), direct, p
 }
 
-// TestAcquire_ACutIsReportedByWhatItMayHaveDone cuts the connection of a call, which is then
-// repeated.
-func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
+func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
 	d, direct, p := newStoreBehind(t, "")
-	for _, row := range []struct {
-		key      string
-		cut      func() *tcpproxy.Cut
-		definite bool // the lock is certainly unchanged
-		there    bool // the lease is in the bucket
-	}{
-		{"before-the-look", func() *tcpproxy.Cut { return p.CutBefore(look) }, true, false},
-		{"before-the-write", func() *tcpproxy.Cut { return p.CutBefore(write) }, false, false},
-		{"after-the-write", func() *tcpproxy.Cut { return p.CutAnswer(write, ack) }, false, true},
-	} {
-		warm(t, d) // connected again
-		cut := row.cut()
-		_, err := d.Acquire(t.Context(), mutex(row.key, "a"))
-		<-cut.Fired()
-		if err == nil || errors.Is(err, driver.ErrUnavailable) != row.definite || errors.Is(err, driver.ErrPermanent) {
-			t.Errorf("%s: %v; definite: want %t", row.key, err, row.definite)
-		}
-		if got := holds(t, direct, row.key, "a"); got != row.there {
-			t.Errorf("%s: the lease is there: %t", row.key, got)
-		}
-		warm(t, d)
-		if again := acquire(t, d, mutex(row.key, "a"), driver.Granted); again.Replayed != row.there {
-			t.Errorf("%s, asked again: %+v", row.key, again)
-		}
-	}
-}
-
-func TestRelease_ALostAnswerIsUnknownAndTheNextHolderSurvives(t *testing.T) {
-	d, direct, p := newStoreBehind(t, "")
-	acquire(t, d, mutex("k", "a"), driver.Granted)
-	cut := p.CutAnswer(write, ack)
-	_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
-	<-cut.Fired()
-	if err == nil || errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v", err)
-	}
-	acquire(t, direct, mutex("k", "b"), driver.Granted)
-	warm(t, d)
-	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Gone {
-		t.Errorf("%+v, %v", reply, err)
-	}
-	if !holds(t, d, "k", "b") {
-		t.Error("the next holder has lost its lease")
-	}
+	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return p.CutBefore(text) } }
+	after := func() *tcpproxy.Cut { return p.CutAnswer(write, ack) }
+	play.Cuts{Look: before(look), Make: before(write), Made: after, Released: after, Ready: func() { warm(t, d) }}.Play(t, d, direct)
 }
 
 // A write is late: its caller has given up, and another client holds the lock.

@@ -23,6 +23,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
+	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -272,30 +273,6 @@ func ticket(key, id string) driver.Request {
 	return req
 }
 
-func acquire(t testing.TB, d *Driver, req driver.Request, want driver.State) driver.Reply {
-	t.Helper()
-	reply, err := d.Acquire(t.Context(), req)
-	if err != nil || reply.State != want {
-		t.Fatalf("acquire %q by %s: %+v, %v; want state %v", req.Key, req.ID, reply, err, want)
-	}
-	return reply
-}
-
-func release(t testing.TB, d *Driver, key, id string) {
-	t.Helper()
-	if reply, err := d.Release(t.Context(), driver.Ref{Key: key, ID: id}); err != nil || reply.State != driver.Released {
-		t.Fatalf("release %q by %s: %+v, %v", key, id, reply, err)
-	}
-}
-
-// holds reports whether the lease id is in the bucket, alone.
-func holds(t testing.TB, d *Driver, key, id string) bool {
-	t.Helper()
-	snap, err := d.Inspect(t.Context(), key)
-	noError(t, err)
-	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
-}
-
 func noError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -303,7 +280,12 @@ func noError(t testing.TB, err error) {
 	}
 }
 
-var eventually = await.Until
+var (
+	acquire    = play.Acquire
+	release    = play.Release
+	holds      = play.Holds
+	eventually = await.Until
+)
 
 // withoutJetStream takes JetStream out of a server's configuration.
 func withoutJetStream(t testing.TB, s *server) {

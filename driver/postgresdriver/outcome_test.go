@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
+	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
@@ -20,53 +21,12 @@ const (
 	look   = "SELECT (SELECT record"
 )
 
-// TestAcquire_ACutIsReportedByWhatItMayHaveDone cuts the connection of a call, which is then
-// repeated.
-func TestAcquire_ACutIsReportedByWhatItMayHaveDone(t *testing.T) {
+func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
 	_, proxy := newStoreBehind(t, asText)
 	d := openURL(t, proxy.URL()+asText) // reads the server's clock first
-	for _, row := range []struct {
-		key       string
-		cut       func(text string) *tcpproxy.Cut
-		statement string
-		definite  bool // certainly nothing has happened
-		there     bool // the lease is in the table
-	}{
-		{"before the look", proxy.CutBefore, look, true, false},
-		{"before the change", proxy.CutBefore, change, false, false},
-		{"after the change", proxy.CutAfter, change, false, true},
-	} {
-		cut := row.cut(row.statement)
-		_, err := d.Acquire(t.Context(), mutex(row.key, "a"))
-		<-cut.Fired()
-		if err == nil || errors.Is(err, driver.ErrUnavailable) != row.definite {
-			t.Errorf("%s: %v; definite: want %t", row.key, err, row.definite)
-		}
-		if got := holds(t, d, row.key, "a"); got != row.there {
-			t.Errorf("%s: the lease is there: %t", row.key, got)
-		}
-		if again := acquire(t, d, mutex(row.key, "a"), driver.Granted); again.Replayed != row.there {
-			t.Errorf("%s, asked again: %+v", row.key, again)
-		}
-	}
-}
-
-func TestRelease_ACutAfterTheChangeIsUnknownAndTheNextHolderSurvives(t *testing.T) {
-	d, proxy := newStoreBehind(t, asText)
-	acquire(t, d, mutex("k", "a"), driver.Granted)
-	cut := proxy.CutAfter(change)
-	_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
-	<-cut.Fired()
-	if err == nil || errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v", err)
-	}
-	acquire(t, d, mutex("k", "b"), driver.Granted)
-	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Gone {
-		t.Errorf("%+v, %v", reply, err)
-	}
-	if !holds(t, d, "k", "b") {
-		t.Error("the next holder has lost its lease")
-	}
+	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutBefore(text) } }
+	after := func() *tcpproxy.Cut { return proxy.CutAfter(change) }
+	play.Cuts{Look: before(look), Make: before(change), Made: after, Released: after}.Play(t, d, d)
 }
 
 func TestTransact_ABackendThatIsKilledBeforeTheCommitLeavesTheOutcomeUnknown(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/await"
+	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
@@ -58,10 +59,6 @@ func newStoreBehind(t *testing.T, params string) (*Driver, *postgrestest.Proxy) 
 	return warm(t, openURL(t, proxy.URL()+"&create=true"+params)), proxy
 }
 
-func mutex(key, id string) driver.Request {
-	return driver.Request{Key: key, ID: id, TTL: time.Minute, ConfirmWindow: time.Second}
-}
-
 // ticket asks for a place in the queue, which has to be written.
 func ticket(key, id string) driver.Request {
 	req := mutex(key, id)
@@ -75,21 +72,13 @@ func reader(key, id string) driver.Request {
 	return req
 }
 
-func acquire(t *testing.T, d *Driver, req driver.Request, want driver.State) driver.Reply {
-	t.Helper()
-	reply, err := d.Acquire(t.Context(), req)
-	if err != nil || reply.State != want {
-		t.Fatalf("acquire %q by %s: %+v, %v; want state %v", req.Key, req.ID, reply, err, want)
-	}
-	return reply
-}
-
-func release(t *testing.T, d *Driver, key, id string) {
-	t.Helper()
-	if reply, err := d.Release(t.Context(), driver.Ref{Key: key, ID: id}); err != nil || reply.State != driver.Released {
-		t.Fatalf("release %q by %s: %+v, %v", key, id, reply, err)
-	}
-}
+var (
+	mutex      = play.Mutex
+	acquire    = play.Acquire
+	release    = play.Release
+	holds      = play.Holds
+	eventually = await.Until
+)
 
 var renewals atomic.Int64
 
@@ -134,14 +123,6 @@ func watchSoon(t *testing.T, d *Driver, f func(driver.Hint)) driver.Subscription
 }
 
 func unheard(driver.Hint) {}
-
-// holds reports whether the lease id is in the table, alone.
-func holds(t *testing.T, d *Driver, key, id string) bool {
-	t.Helper()
-	snap, err := d.Inspect(t.Context(), key)
-	noError(t, err)
-	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
-}
 
 // between runs an update of the store, and calls do while the row is locked.
 func between(ctx context.Context, d *Driver, key string, do func()) error {
@@ -228,5 +209,3 @@ func noError(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
-
-var eventually = await.Until

@@ -1,0 +1,98 @@
+package play
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
+)
+
+// Mutex returns a request for a mutex.
+func Mutex(key, id string) driver.Request {
+	return driver.Request{Key: key, ID: id, TTL: time.Minute, ConfirmWindow: time.Second}
+}
+
+// Acquire makes a request, and ends the test if its answer has another state.
+func Acquire(t testing.TB, d driver.Driver, req driver.Request, want driver.State) driver.Reply {
+	t.Helper()
+	reply, err := d.Acquire(t.Context(), req)
+	if err != nil || reply.State != want {
+		t.Fatalf("acquire %q by %s: %+v, %v; want state %v", req.Key, req.ID, reply, err, want)
+	}
+	return reply
+}
+
+// Release releases a lease that is live.
+func Release(t testing.TB, d driver.Driver, key, id string) {
+	t.Helper()
+	if reply, err := d.Release(t.Context(), driver.Ref{Key: key, ID: id}); err != nil || reply.State != driver.Released {
+		t.Fatalf("release %q by %s: %+v, %v", key, id, reply, err)
+	}
+}
+
+// Holds reports whether the lease id is in the store, alone.
+func Holds(t testing.TB, d driver.Driver, key, id string) bool {
+	t.Helper()
+	inspector, _ := driver.As[driver.Inspector](d)
+	snap, err := inspector.Inspect(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
+}
+
+// Cuts cut the connection of a request: before the look at a record, before a record is made, and after
+// a record was made or released, so that the answer is lost.
+type Cuts struct {
+	Look, Make, Made, Released func() *tcpproxy.Cut
+	// Ready waits until the store is connected again; nil if that needs no wait.
+	Ready func()
+}
+
+// Play calls d, of which connections are cut, and a store of its own connection. It wants errors that
+// report what may have happened, and the right answers to repeated calls.
+func (c Cuts) Play(t *testing.T, d, other driver.Driver) {
+	ready := func() {
+		if c.Ready != nil {
+			c.Ready()
+		}
+	}
+	for _, row := range []struct {
+		key             string
+		cut             func() *tcpproxy.Cut
+		definite, there bool // certainly without an effect; the lease is in the store
+	}{
+		{"before-the-look", c.Look, true, false},
+		{"before-the-change", c.Make, false, false},
+		{"after-the-change", c.Made, false, true},
+	} {
+		ready()
+		cut := row.cut()
+		_, err := d.Acquire(t.Context(), Mutex(row.key, "a"))
+		<-cut.Fired()
+		if err == nil || errors.Is(err, driver.ErrUnavailable) != row.definite || errors.Is(err, driver.ErrPermanent) {
+			t.Errorf("%s: %v; definite: want %t", row.key, err, row.definite)
+		}
+		if got := Holds(t, other, row.key, "a"); got != row.there {
+			t.Errorf("%s: the lease is there: %t", row.key, got)
+		}
+		ready()
+		if again := Acquire(t, d, Mutex(row.key, "a"), driver.Granted); again.Replayed != row.there {
+			t.Errorf("%s, asked again: %+v", row.key, again)
+		}
+	}
+	Acquire(t, d, Mutex("k", "a"), driver.Granted)
+	cut := c.Released()
+	_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
+	<-cut.Fired()
+	if err == nil || errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("a release: %v", err)
+	}
+	Acquire(t, other, Mutex("k", "b"), driver.Granted)
+	ready()
+	if reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"}); err != nil || reply.State != driver.Gone || !Holds(t, d, "k", "b") {
+		t.Errorf("a release again, and the next holder: %+v, %v", reply, err)
+	}
+}
