@@ -86,6 +86,32 @@ func TestCost_APairIsTwoRoundTrips(t *testing.T) {
 	row("a pair at a new name", 2, func(i int) string { return fmt.Sprint("new ", i) })
 }
 
+// A record that two processes change in turn is remembered wrongly each time, and the answer has the right one.
+func TestCost_APlaceNextToAnotherProcessIsThreeRoundTrips(t *testing.T) {
+	server := postgrestest.Shared(t)
+	d, m := metered(t, server)
+	other := openURL(t, server.URL())
+	pair := func(d *Driver, id string) {
+		req := reader("places", id)
+		req.Limit = 3
+		acquire(t, d, req, driver.Granted)
+		release(t, d, "places", id)
+	}
+	held := reader("places", "held")
+	held.Limit = 3
+	acquire(t, other, held, driver.Granted)
+	const n = 100
+	trips, _ := m.costs(func() {
+		for range n {
+			pair(d, "a")
+			pair(other, "b")
+		}
+	})
+	if trips > 3*n+n/4 {
+		t.Errorf("%d round trips for %d pairs", trips, n)
+	}
+}
+
 func TestCost_AThousandRenewalsAreAFewStatements(t *testing.T) {
 	d, m := metered(t, postgrestest.Shared(t))
 	count := 10_000

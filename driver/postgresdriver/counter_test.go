@@ -152,7 +152,7 @@ func TestExchange_InAFreshSession(t *testing.T) {
 	if done, found := try("k", nil); done || !bytes.Equal(found.Record, held) || found.Now.Before(now) {
 		t.Errorf("a held lock: %t, %+v", done, found)
 	}
-	if done, found := try("k", []byte("another record")); done || !found.Now.IsZero() {
+	if done, found := try("k", []byte("another record")); done || !bytes.Equal(found.Record, held) || found.Now.Before(now) {
 		t.Errorf("a record that was replaced: %t, %+v", done, found)
 	}
 	if again := value[int64](t, admin(t, server.URL()), `SELECT ends FROM leasehold WHERE key = E'\x01tokens'`); again != raised {
@@ -162,9 +162,17 @@ func TestExchange_InAFreshSession(t *testing.T) {
 
 func TestAcquire_ATryAtAHeldLockWaitsForNoTransaction(t *testing.T) {
 	d, server := newStore(t, "")
-	other := warm(t, openURL(t, server.URL()))
+	other, third := warm(t, openURL(t, server.URL())), openURL(t, server.URL())
+	place := func(id string) driver.Request {
+		req := reader("places", id)
+		req.Limit = 2
+		return req
+	}
 	acquire(t, d, mutex("k", "a"), driver.Granted)
-	noError(t, between(t.Context(), d, "k", func() { acquire(t, other, mutex("k", "b"), driver.Busy) }))
+	acquire(t, other, place("a"), driver.Granted) // it remembers a free place
+	acquire(t, d, place("b"), driver.Granted)
+	noError(t, between(t.Context(), third, "k", func() { acquire(t, other, mutex("k", "b"), driver.Busy) }))
+	noError(t, between(t.Context(), third, "places", func() { acquire(t, other, place("c"), driver.Busy) }))
 }
 
 // The remedy of the doctor, after the clock was wrong.

@@ -1,6 +1,7 @@
 package postgresdriver
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -27,57 +28,52 @@ func (t *table) Exchange(ctx context.Context, x roomdriver.Exchange) (done bool,
 	if x.Mints {
 		statement, args = t.sql.exchangeToMint, append(args, binary.BigEndian.Uint64(x.Record[9:])&math.MaxInt64)
 	}
+	look, start := t.sql.look, []any{milliseconds(t.hurry), "", x.Key}
 	if x.Before != nil {
 		args = append(args, x.Before)
 	} else {
-		statement = t.sql.exchangeNone
+		statement, look, start = t.sql.exchangeNone, t.sql.enter, append(start, t.cfg.lockID("key", x.Key))
 	}
-	try := func(ctx context.Context, conn *pgxpool.Conn) error {
+	try := func(ctx context.Context, conn *pgxpool.Conn, raise bool) error {
 		b := &pgx.Batch{}
 		b.Queue(begin)
-		start := []any{milliseconds(t.hurry), milliseconds(queueing(ctx, t.hurry))}
-		ready, same := true, false // the session may mint; the record is certainly unchanged
-		if found = (roomdriver.Found{}); x.Before != nil {
-			b.Queue(hurry, start...)
-		} else {
-			b.Queue(t.sql.enter, append(start, t.cfg.lockID("key", x.Key), x.Key)...).QueryRow(func(row pgx.Row) error {
-				return row.Scan(nil, nil, &found.Record, (*instant)(&found.Now), &ready, nil)
-			})
+		start[1] = milliseconds(queueing(ctx, t.hurry))
+		ready := false // the session certainly may mint
+		b.Queue(look, start...).QueryRow(func(row pgx.Row) error {
+			return row.Scan(nil, nil, &found.Record, (*instant)(&found.Now), &ready, nil)
+		})
+		if raise {
+			t.queueRaise(b)
 		}
+		changed, same := false, false // it certainly is; if neither, the answer is missing
 		b.Queue(statement, args...).Query(func(rows pgx.Rows) error {
 			into := []any{nil, (*instant)(&found.Now)}
 			if x.Mints {
 				into = append(into, &found.Record)
 			}
-			_, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (any, error) { return nil, row.Scan(into...) })
-			// Without a row there may have been no answer: its tag is certain.
-			same = err == nil && strings.HasSuffix(rows.CommandTag().String(), " 0")
+			_, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (any, error) { return nil, row.Scan(into...) })
+			// Without a row there may have been no answer, so the tag decides.
+			same = errors.Is(err, pgx.ErrNoRows) && strings.HasSuffix(rows.CommandTag().String(), " 0")
+			if changed = err == nil; same {
+				return nil
+			}
 			return err
 		})
 		err := commit(ctx, conn, b)
 		switch {
-		case same && err == nil && !ready && found.Record == nil:
+		case same && err == nil && x.Mints && !ready && !raise && bytes.Equal(found.Record, x.Before):
 			return errLow
 		case same:
 			return unavailable(err)
 		}
-		done = err == nil
+		done = changed && err == nil
 		return err
 	}
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
-		err := try(ctx, conn)
-		if errors.Is(err, errLow) {
-			if err = t.raise(ctx, conn); err == nil {
-				err = try(ctx, conn)
-			}
-		}
-		return err
+		return t.raising(ctx, conn, func(raise bool) error { return try(ctx, conn, raise) })
 	})
-	if errors.Is(err, errPinned) || errors.Is(err, errLow) {
+	if errors.Is(err, errPinned) {
 		return false, roomdriver.Found{}, nil
-	}
-	if !done && found.Record == nil { // the reason is unknown
-		found = roomdriver.Found{}
 	}
 	return done, found, err
 }

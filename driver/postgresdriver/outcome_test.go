@@ -18,7 +18,7 @@ import (
 // statement that only reads.
 const (
 	change = "RETURNING CASE"
-	look   = "SELECT (SELECT record"
+	read   = "SELECT (SELECT record"
 )
 
 func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
@@ -26,7 +26,7 @@ func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
 	d := openURL(t, proxy.URL()+asText) // reads the server's clock first
 	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutBefore(text) } }
 	after := func() *tcpproxy.Cut { return proxy.CutAfter(change) }
-	play.Cuts{Look: before(look), Make: before(change), Made: after, Released: after}.Play(t, d, d)
+	play.Cuts{Look: before(read), Make: before(change), Made: after, Released: after}.Play(t, d, d)
 }
 
 func TestTransact_ABackendThatIsKilledBeforeTheCommitLeavesTheOutcomeUnknown(t *testing.T) {

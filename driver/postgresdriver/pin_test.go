@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
@@ -101,6 +102,25 @@ func TestPin_KeepsTheLockAfterTheEndOfTheLease(t *testing.T) {
 				t.Errorf("the holder of before: %v", err)
 			}
 		})
+	}
+}
+
+// The server shows the commit of a change of hands before it releases the pin of its transaction.
+func TestTransact_APinThatEndsAtOnceClosesNoLock(t *testing.T) {
+	d, server := newStore(t, "")
+	acquire(t, d, mutex("k", "a"), driver.Granted)
+	tx, calls := pins(t, server.URL(), held{"k", "a"}), 0
+	_, err := d.table.Transact(t.Context(), []roomdriver.Item{{Key: "k"}}, func(_ int, found roomdriver.Found) roomdriver.Change {
+		if calls++; calls == 2 {
+			noError(t, tx.Rollback(t.Context()))
+		}
+		if found.Shut {
+			t.Errorf("call %d closes the lock", calls)
+		}
+		return roomdriver.Change{Record: found.Record, Enters: true}
+	})
+	if err != nil || calls != 2 {
+		t.Errorf("%d calls, %v", calls, err)
 	}
 }
 

@@ -10,9 +10,9 @@
 // # How it uses the database
 //
 // Every lock in use is one row. A verb is one round trip if this process was the last to
-// write the row: a conditional statement, in a transaction of its own, that replaces the row
-// as it was read. Otherwise it is mostly two, or three if other processes were faster: then the
-// row is locked, read with the server's clock, and written. Between two verbs there is no
+// write the row, and mostly two otherwise: a conditional statement, in a transaction of its own,
+// that replaces the row as it was read. If other processes are always faster, the row is
+// locked, read with the server's clock, and written. Between two verbs there is no
 // open transaction, advisory lock or session, so a pooler in transaction mode may be used
 // ([WithListen] then names a server to listen to; otherwise waiters poll, and holders
 // notice a break at a renewal). Simultaneous calls of many goroutines on one lock are one

@@ -11,7 +11,7 @@ import (
 type statements struct {
 	lock, lockMany, notes, also, insert, update, remove, read, list, sweep string
 	exchangeNone, exchange, exchangeToMint, exchangeForNone                string
-	enter, unpinned, raise, raised, count, omit, push                      string
+	look, enter, unpinned, raise, raised, count, omit, push                string
 }
 
 // The clock is read by a statement of its own after the row was locked: one statement
@@ -20,13 +20,14 @@ const (
 	begin = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`
 	limit = `SELECT set_config('statement_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $1, true),
 		set_config('lock_timeout', $2, true)`
-	hurry = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
-	// enter looks at a record. If there is none it locks the key, and only then lets a row be
-	// inserted: a try at a lock that is held does not wait for a transaction. A session that has
-	// not raised the counter inserts no row.
-	enter = hurry + `, record, ` + micros + `, ` + raisedLately + `, set_config('leasehold.entered', CASE WHEN record IS NULL
-		AND ` + raisedLately + ` THEN pg_advisory_xact_lock($3)::text || '1' ELSE '' END, true)
-		FROM (SELECT) AS one LEFT JOIN TABLE_NAME ON key = $4`
+	// look sets the limits of an exchange and looks at the record. It waits for no transaction.
+	look = limits + `, false, NULL` + found
+	// enter also reports whether the session may mint. If the key has no record it locks the key, and
+	// only then lets a record be inserted.
+	enter = limits + `, ` + raisedLately + `,
+		set_config('leasehold.entered', CASE WHEN record IS NULL THEN pg_advisory_xact_lock($4)::text || '1' ELSE '' END, true)` + found
+	limits = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), record, ` + micros
+	found  = ` FROM (SELECT) AS one LEFT JOIN TABLE_NAME ON key = $3`
 	clock  = `SELECT ` + micros
 	guard  = `SELECT pg_advisory_xact_lock(id) FROM unnest($1::bigint[]) AS id`
 	notify = `SELECT pg_notify(address, body) FROM unnest($1::text[], $2::text[]) AS message (address, body)`
@@ -59,15 +60,15 @@ func newStatements(with func(text string) string) statements {
 	lock := with(`SELECT key, record FROM TABLE_NAME WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE`)
 	return statements{
 		exchangeNone: with(`INSERT INTO TABLE_NAME AS t (key, record, ends) SELECT $1::text, ` + minted + `, $6::bigint` + counter + `
-			AND current_setting('leasehold.entered', true) = '1' AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE key = $1::text)
+			AND ` + raisedLately + ` AND current_setting('leasehold.entered', true) = '1'
+			AND NOT EXISTS (SELECT FROM TABLE_NAME WHERE key = $1::text)
 			ON CONFLICT (key) DO NOTHING` + allowed + `, record`),
 		exchangeToMint: with(`UPDATE TABLE_NAME AS t SET record = ` + minted + `, ends = $6::bigint` + counter + `
 			AND key = $1::text AND record = $8::bytea AND ` + raisedLately + allowed + `, record`),
 		exchange: with(`UPDATE TABLE_NAME SET record = $5::bytea, ends = $6::bigint
 			WHERE key = $1::text AND record = $7::bytea AND ` + intime + allowed),
 		exchangeForNone: with(`DELETE FROM TABLE_NAME WHERE key = $1::text AND record = $5::bytea AND ` + intime + allowed),
-		unpinned:        with(unpinned),
-		enter:           with(enter), raise: with(raise), raised: with(raised), count: with(count), omit: with(omit), push: with(push),
+		look:            with(look), enter: with(enter), unpinned: with(unpinned), raise: with(raise), raised: with(raised), count: with(count), omit: with(omit), push: with(push),
 		lock:     lock,
 		lockMany: lock + ` SKIP LOCKED`,
 		also:     with(`SELECT key, record FROM TABLE_NAME WHERE key = $1`),

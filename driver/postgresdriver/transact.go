@@ -20,7 +20,7 @@ func (t *table) Update(ctx context.Context, key string, f func([]byte, time.Time
 
 // Transact implements [roomdriver.Transactor].
 func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(int, roomdriver.Found) roomdriver.Change) (skipped []int, err error) {
-	silent, shut := false, false
+	silent, pinned, shut := false, false, false
 	err = t.with(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		for {
 			err = t.raising(ctx, conn, func(raise bool) (err error) {
@@ -32,6 +32,8 @@ func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(in
 			case errors.Is(err, errTaken):
 			case errors.Is(err, errFull) && !silent:
 				silent = true // messages may be lost, locks may not
+			case errors.Is(err, errPinned) && !pinned:
+				pinned = true // the server shows the commit of a change of hands before it releases its pin
 			case errors.Is(err, errPinned) && !shut:
 				shut = true
 			default:

@@ -111,7 +111,7 @@ type Exchanger interface {
 	// stays unchanged, Exchange returns its present content, and the driver tries again.
 	// found.Now is the clock, read during the call, in either case. If it is zero the
 	// record is unchanged, and the driver uses a transaction, for example if x.Enters
-	// and the table cannot save that, or if it costs less to change the record without a look at it.
+	// and the table cannot save that.
 	//
 	// The table gives up a request that waits for another one after some seconds, by its
 	// own clock, so that the request has no effect later, when no caller expects it.
