@@ -136,6 +136,7 @@ class Lease {
 				return;
 			}
 			if (status === 202) continue; // still queued: ask again, and keep the place
+			if (status === 410) throw new Lost(`${this.#name}: broken before the answer`);
 			if ((status > 0 && status < 500 && status !== 429) || status === 501) {
 				throw new Refused(answer.detail ?? `status ${status}`);
 			}

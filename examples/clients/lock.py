@@ -151,6 +151,8 @@ class Lock:
                 return
             if status == 202:
                 continue  # still queued: ask again, and keep the place
+            if status == 410:
+                raise Lost(self.name)  # broken before the answer
             if 0 < status < 500 and status != 429 or status == 501:
                 raise Refused(answer.get("detail", status))
             time.sleep(answer.get("retryAfterMs", 1000) / 1000)

@@ -56,6 +56,11 @@ refused() {
 	exit 69
 }
 
+lost() {
+	echo "lost the lock before the command began" >&2
+	exit 79
+}
+
 # unavailable ends a wait for a service that did not answer for 30 s, or cannot be used:
 # the URL is wrong, or one side does not accept the certificate of the other one.
 unavailable() {
@@ -77,6 +82,7 @@ take() {
 		case $status in
 		200 | 201) return ;;
 		202) ;; # still queued: ask again
+		410) lost ;; # broken before the answer
 		501) refused ;;
 		000) unavailable; sleep 1 ;;
 		429 | 5??) sleep 1 ;; # not now
@@ -100,7 +106,7 @@ renew() {
 }
 
 take
-renew || { echo "lost the lock before the command began" >&2; exit 79; } # the wait may have taken of the lease
+renew || lost # the wait may have taken of the lease
 token=$(sed -n 's/.*"token":\([0-9]*\).*/\1/p' "$tmp/answer")
 
 # A signal is passed on. It does not end this shell before the command, which would go

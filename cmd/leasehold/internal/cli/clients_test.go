@@ -347,6 +347,21 @@ await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 1000 }).then(
 	}
 }
 
+func TestClients_ReportALeaseThatWasBrokenBeforeItsAnswerAsLost(t *testing.T) {
+	live.Test(t)
+	t.Parallel()
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusGone)
+		fmt.Fprint(w, `{"type":"https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#broken","status":410}`)
+	}))
+	t.Cleanup(service.Close)
+	for name, program := range clients {
+		if code := exitCode(t, client(t, withClients(t), service.URL, program, name, "true").Run()); code != 79 {
+			t.Errorf("%s: exit code %d, want 79", name, code)
+		}
+	}
+}
+
 // TestClients_NodeRenewsNothingAfterARelease releases a lease during a renewal.
 func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
 	live.Test(t)
