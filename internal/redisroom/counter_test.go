@@ -100,6 +100,16 @@ func TestCounter_StaysOutOfCallsInASlotThatMoves(t *testing.T) {
 	brief := func(req driver.Request) driver.Request { req.TTL = time.Second; return req }
 	over := func() { time.Sleep(1100 * time.Millisecond) } // a brief lease ends by the server's clock
 	leave := func(d store, key string) error { _, err := d.Release(background, lease(key, "b")); return err }
+	// The nodes agree some time after a move, and until then may send a request back and forth.
+	acquire := func(t *testing.T, d store, req driver.Request, want driver.State) (reply driver.Reply) {
+		t.Helper()
+		err := driver.ErrUnavailable
+		eventually(t, "available", func() bool { reply, err = d.Acquire(background, req); return !errors.Is(err, driver.ErrUnavailable) })
+		if err != nil || reply.State != want {
+			t.Fatalf("acquire by %s: %+v, %v; want state %v", req.ID, reply, err, want)
+		}
+		return reply
+	}
 	free := func(t *testing.T, d store, _ *ears, key string, owner *redistest.Server) {
 		for _, k := range owner.Keys(t) {
 			if strings.HasPrefix(k, key) {
