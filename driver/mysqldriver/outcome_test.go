@@ -12,7 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
-	"github.com/leasehold-go/leasehold/internal/test/play"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
@@ -33,7 +33,7 @@ func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
 	d, proxy := newStoreBehind(t)
 	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutBefore(text) } }
 	after := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutAfter(text) } }
-	play.Cuts{Look: before(look), Make: before(insert), Made: after(insert), Released: after(update)}.Play(t, d, d)
+	ask.Cuts{Look: before(look), Make: before(insert), Made: after(insert), Released: after(update)}.Play(t, d, d)
 }
 
 // Connections that the server or a router has closed while they were idle cost no call.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
-	"github.com/leasehold-go/leasehold/internal/test/play"
 )
 
 // warm waits until the table exists and the driver has a connection, and returns the driver.
@@ -35,9 +35,9 @@ func renew(ctx context.Context, d *Driver, key string) (state driver.State, err 
 }
 
 var (
-	mutex      = play.Mutex
-	acquire    = play.Acquire
-	release    = play.Release
-	holds      = play.Holds
+	mutex      = ask.Mutex
+	acquire    = ask.Acquire
+	release    = ask.Release
+	holds      = ask.Holds
 	eventually = await.Until
 )

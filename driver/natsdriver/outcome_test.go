@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/test/play"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
@@ -37,7 +37,7 @@ func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
 	d, direct, p := newStoreBehind(t, "")
 	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return p.CutBefore(text) } }
 	after := func() *tcpproxy.Cut { return p.CutAnswer(write, ack) }
-	play.Cuts{Look: before(look), Make: before(write), Made: after, Released: after, Ready: func() { warm(t, d) }}.Play(t, d, direct)
+	ask.Cuts{Look: before(look), Make: before(write), Made: after, Released: after, Ready: func() { warm(t, d) }}.Play(t, d, direct)
 }
 
 // A write is late: its caller has given up, and another client holds the lock.

@@ -21,9 +21,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
-	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
@@ -281,9 +281,9 @@ func noError(t testing.TB, err error) {
 }
 
 var (
-	acquire    = play.Acquire
-	release    = play.Release
-	holds      = play.Holds
+	acquire    = ask.Acquire
+	release    = ask.Release
+	holds      = ask.Holds
 	eventually = await.Until
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/live"
-	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
@@ -26,7 +26,7 @@ func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
 	d := openURL(t, proxy.URL()+asText) // reads the server's clock first
 	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutBefore(text) } }
 	after := func() *tcpproxy.Cut { return proxy.CutAfter(change) }
-	play.Cuts{Look: before(read), Make: before(change), Made: after, Released: after}.Play(t, d, d)
+	ask.Cuts{Look: before(read), Make: before(change), Made: after, Released: after}.Play(t, d, d)
 }
 
 func TestTransact_ABackendThatIsKilledBeforeTheCommitLeavesTheOutcomeUnknown(t *testing.T) {

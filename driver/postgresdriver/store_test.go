@@ -13,8 +13,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
-	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
@@ -73,10 +73,10 @@ func reader(key, id string) driver.Request {
 }
 
 var (
-	mutex      = play.Mutex
-	acquire    = play.Acquire
-	release    = play.Release
-	holds      = play.Holds
+	mutex      = ask.Mutex
+	acquire    = ask.Acquire
+	release    = ask.Release
+	holds      = ask.Holds
 	eventually = await.Until
 )
 

@@ -14,7 +14,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/marktest"
-	"github.com/leasehold-go/leasehold/internal/test/play"
 )
 
 // errLost is the error of a connection that broke after a commit was sent.
@@ -45,7 +44,14 @@ func shared(id string) driver.Request {
 	return req
 }
 
-var acquire = play.Acquire
+func acquire(t *testing.T, d driver.Driver, req driver.Request, want driver.State) driver.Reply {
+	t.Helper()
+	reply, err := d.Acquire(t.Context(), req)
+	if err != nil || reply.State != want {
+		t.Fatalf("acquire %s: %+v, %v", req.ID, reply, err)
+	}
+	return reply
+}
 
 func release(t *testing.T, d driver.Driver, ref driver.Ref, want driver.State) {
 	t.Helper()

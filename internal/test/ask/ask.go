@@ -1,4 +1,5 @@
-package play
+// Package ask calls drivers in tests, with connections that are cut if need be.
+package ask
 
 import (
 	"errors"
