@@ -29,7 +29,7 @@ func newStoreBehind(t *testing.T) (*Driver, *mysqltest.Proxy) {
 	return warm(t, openURL(t, proxy.URL()+"create=true")), proxy
 }
 
-func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
+func TestCuts_ErrorsReportAPossibleEffect(t *testing.T) {
 	d, proxy := newStoreBehind(t)
 	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutBefore(text) } }
 	after := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutAfter(text) } }

@@ -33,7 +33,7 @@ func newStoreBehind(t *testing.T, params string) (d, direct *Driver, p *tcpproxy
 	return warm(t, openURL(t, through(p)+"/"+bucket+params)), direct, p
 }
 
-func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
+func TestCuts_ErrorsReportAPossibleEffect(t *testing.T) {
 	d, direct, p := newStoreBehind(t, "")
 	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return p.CutBefore(text) } }
 	after := func() *tcpproxy.Cut { return p.CutAnswer(write, ack) }

@@ -86,7 +86,7 @@ func TestCost_APairIsTwoRoundTrips(t *testing.T) {
 	row("a pair at a new name", 2, func(i int) string { return fmt.Sprint("new ", i) })
 }
 
-// A record that two processes change in turn is remembered wrongly each time, and the answer has the right one.
+// If two processes change a record in turn, each guess is wrong, and its answer has the record.
 func TestCost_APlaceNextToAnotherProcessIsThreeRoundTrips(t *testing.T) {
 	server := postgrestest.Shared(t)
 	d, m := metered(t, server)

@@ -21,7 +21,7 @@ const (
 	read   = "SELECT (SELECT record"
 )
 
-func TestCuts_AreReportedByWhatTheyMayHaveDone(t *testing.T) {
+func TestCuts_ErrorsReportAPossibleEffect(t *testing.T) {
 	_, proxy := newStoreBehind(t, asText)
 	d := openURL(t, proxy.URL()+asText) // reads the server's clock first
 	before := func(text string) func() *tcpproxy.Cut { return func() *tcpproxy.Cut { return proxy.CutBefore(text) } }

@@ -1,4 +1,4 @@
-// Package ask calls drivers in tests, with connections that are cut if need be.
+// Package ask has calls of drivers for tests, also over connections that are cut.
 package ask
 
 import (
@@ -52,8 +52,8 @@ type Cuts struct {
 	Ready func()
 }
 
-// Play calls d, of which connections are cut, and a store of its own connection. It wants errors that
-// report what may have happened, and the right answers to repeated calls.
+// Play calls d, whose connections are cut, and other, whose connections are not. An error must match
+// driver.ErrUnavailable only if the call had no effect. A repeated call gets the answer of the first one.
 func (c Cuts) Play(t *testing.T, d, other driver.Driver) {
 	ready := func() {
 		if c.Ready != nil {
