@@ -53,10 +53,11 @@ func TestPlaces_OfAHolderThatWasEvictedAreGiven(t *testing.T) {
 }
 
 // TestRenew_ARecordOfAnotherFormIsNotProlonged: a script that takes scalars with one word less
-// for its own would open the room to a writer next to a reader.
+// for its own would open the room to a writer next to a reader. Its token is kept nevertheless.
 func TestRenew_ARecordOfAnotherFormIsNotProlonged(t *testing.T) {
 	l := newLens(lensStart)
-	mustAcquire(t, l.store, driver.Granted, asking("long", reads, func(req *driver.Request) { req.TTL = 3 * time.Hour }))
+	ahead := lensStart + (5 * time.Hour).Microseconds()
+	mustAcquire(t, l.store, driver.Granted, asking("long", reads, func(req *driver.Request) { req.TTL, req.MinToken = 3*time.Hour, ahead }))
 	mustAcquire(t, l.store, driver.Granted, asking("short", reads, func(req *driver.Request) { req.TTL = 2 * time.Second }))
 	words := strings.Split(l.record()["#"], " ")
 	l.record()["#"] = strings.Join(words[:len(words)-1], " ")
@@ -67,4 +68,8 @@ func TestRenew_ARecordOfAnotherFormIsNotProlonged(t *testing.T) {
 	})
 	l.pass(3 * time.Second)
 	mustAcquire(t, l.store, driver.Busy, asking("writer", nil))
+	l.pass(3 * time.Hour)
+	if reply := mustAcquire(t, l.store, driver.Granted, asking("writer", nil)); reply.Token <= ahead {
+		t.Errorf("the token fell to %d after %d", reply.Token, ahead)
+	}
 }

@@ -324,6 +324,7 @@ local function load()
   if type(s) == 'string' then
     isrec = load_record(s) and anchor and true or false
     if isrec then return end
+    tok = tonumber(match(s, '^(%d+) ') or 0)
     seq, closed, head, when, n, nx, used, shares = 0, 0, '-', 0, 0, 0, 0, 0
     ident, xtok, hexp, rexp = '-', 0, 0, 0
     taken_places = '0'
