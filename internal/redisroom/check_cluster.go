@@ -3,7 +3,6 @@ package redisroom
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -183,10 +182,7 @@ func field(reply any, name string) string {
 	return ""
 }
 
-//go:embed lua/lasting.lua
-var lastingLua string
-
-var lastingScript = newScript(stage(lastingLua))
+var lastingScript = newScript("lasting")
 
 // Bounds of the search for keys without expiry on one server.
 const (

@@ -76,10 +76,7 @@ func simpleRequest(key, id string) driver.Request {
 // pair takes a lock and releases it, and returns the token.
 func pair(t *testing.T, s *Store, key, id string) int64 {
 	t.Helper()
-	reply, err := s.Acquire(context.Background(), simpleRequest(key, id))
-	if err != nil || reply.State != driver.Granted {
-		t.Fatalf("%s by %s: %+v, %v", key, id, reply, err)
-	}
+	reply := mustAcquire(t, s, driver.Granted, simpleRequest(key, id))
 	if _, err := s.Release(context.Background(), driver.Ref{Key: key, ID: id, Uncontended: reply.Uncontended}); err != nil {
 		t.Fatal(err)
 	}
@@ -222,9 +219,7 @@ func TestCounter_HR_B3_TokenAheadOfTheClockStaysWithItsLock(t *testing.T) {
 	w, s := newWire(t, false)
 	req := simpleRequest("k", "raised")
 	req.MinToken = time.Now().Add(20 * time.Hour).UnixMicro()
-	if _, err := s.Acquire(context.Background(), req); err != nil {
-		t.Fatal(err)
-	}
+	mustAcquire(t, s, driver.Granted, req)
 	if _, err := s.Release(context.Background(), driver.Ref{Key: "k", ID: "raised"}); err != nil {
 		t.Fatal(err)
 	}

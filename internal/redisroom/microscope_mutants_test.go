@@ -1,7 +1,6 @@
 package redisroom
 
 import (
-	"embed"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -16,9 +15,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/mutate/source"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
-
-//go:embed lua
-var luaFiles embed.FS
 
 var (
 	mutantPart    = flag.Float64("microscope.mutants", 0, "the part of the changes of the scripts to try through the microscope")
@@ -103,7 +99,7 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 		if err != nil {
 			return err
 		}
-		some, err := source.Lua("internal/redisroom/"+file, includes.Replace(string(text)))
+		some, err := source.Lua("internal/redisroom/"+file, include(string(text)))
 		all = append(all, some...)
 		return err
 	})

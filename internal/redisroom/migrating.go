@@ -2,7 +2,6 @@ package redisroom
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"strings"
 	"time"
@@ -59,10 +58,7 @@ func (s *Store) deadline(ctx context.Context, least time.Duration) time.Time {
 	return end
 }
 
-//go:embed lua/uncontended.lua
-var uncontendedLua string
-
-var uncontendedScript = newFreeingScript(stage(uncontendedLua))
+var uncontendedScript = newFreeingScript("uncontended")
 
 // uncontendedCommand encodes the renewal or release of an uncontended lease by its holder key,
 // and the key of its id if that is to be remembered.

@@ -2,7 +2,6 @@ package redisroom
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
@@ -337,10 +336,7 @@ func (a *acks) mayBeUndone(grant visitOf) bool {
 	return time.Now().Before(a.lateUndos[grant])
 }
 
-//go:embed lua/replicas.lua
-var replicasLua string
-
-var replicasScript = newScript(stage(replicasLua))
+var replicasScript = newScript("replicas")
 
 // checkReplicas fails if too few replicas are connected to the server of a slot. WAIT
 // would need its whole timeout to detect that.

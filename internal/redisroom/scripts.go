@@ -2,93 +2,28 @@ package redisroom
 
 import (
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"strings"
 	"sync"
 )
 
-//go:embed lua/room/1_state.lua
-var roomLua string
-
-//go:embed lua/room/2_record.lua
-var recordLua string
-
-//go:embed lua/room/3_rule.lua
-var ruleLua string
-
-//go:embed lua/room/visit.lua
-var visitLua string
-
-//go:embed lua/room/places.lua
-var placesLua string
-
-//go:embed lua/acquire/0_once.lua
-var acquireOnceLua string
-
-//go:embed lua/acquire/1_free.lua
-var acquireFreeLua string
-
-//go:embed lua/acquire/2_common.lua
-var acquireBusyLua string
-
-//go:embed lua/acquire/3_general.lua
-var acquireLua string
-
-//go:embed lua/renew/1_free.lua
-var renewFreeLua string
-
-//go:embed lua/renew/2_common.lua
-var renewKnownLua string
-
-//go:embed lua/renew/3_general.lua
-var renewLua string
-
-//go:embed lua/renew_uncontended.lua
-var renewUncontendedLua string
-
-//go:embed lua/release/1_free.lua
-var releaseFreeLua string
-
-//go:embed lua/release/2_common.lua
-var releaseNextLua string
-
-//go:embed lua/release/3_general.lua
-var releaseLua string
-
-//go:embed lua/break.lua
-var breakLua string
-
-//go:embed lua/inspect.lua
-var inspectLua string
-
-//go:embed lua/list.lua
-var listLua string
-
-//go:embed lua/mark.lua
-var markLua string
+//go:embed lua
+var luaFiles embed.FS
 
 // A script has stages: the free path, the commonest other cases, the general path. A call
 // that a stage settles does not define the functions of the next one. The second stage only
 // saves time.
 var (
-	acquireScript = newScript(func() []string {
-		return []string{acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua + acquireLua}
-	})
-	onceScript = newScript(func() []string {
-		return []string{acquireOnceLua + acquireFreeLua, acquireBusyLua, roomLua, recordLua, ruleLua + acquireLua}
-	})
-	renewScript = newFreeingScript(func() []string {
-		return []string{renewFreeLua, renewKnownLua, roomLua, recordLua, ruleLua + renewLua}
-	})
-	renewUncontended = newFreeingScript(stage(renewUncontendedLua))
-	releaseScript    = newFreeingScript(func() []string {
-		return []string{releaseFreeLua, releaseNextLua, roomLua, recordLua, ruleLua + releaseLua}
-	})
-	breakScript   = newFreeingScript(func() []string { return []string{roomLua, recordLua, ruleLua + breakLua} })
-	inspectScript = newScript(stage(inspectLua))
-	listScript    = newScript(stage(listLua))
-	markScript    = newScript(stage(markLua))
+	acquireScript    = newScript("acquire/1_free", "acquire/2_common", "room/1_state", "room/2_record", "room/3_rule acquire/3_general")
+	onceScript       = newScript("acquire/0_once acquire/1_free", "acquire/2_common", "room/1_state", "room/2_record", "room/3_rule acquire/3_general")
+	renewScript      = newFreeingScript("renew/1_free", "renew/2_common", "room/1_state", "room/2_record", "room/3_rule renew/3_general")
+	renewUncontended = newFreeingScript("renew_uncontended")
+	releaseScript    = newFreeingScript("release/1_free", "release/2_common", "room/1_state", "room/2_record", "room/3_rule release/3_general")
+	breakScript      = newFreeingScript("room/1_state", "room/2_record", "room/3_rule break")
+	inspectScript    = newScript("inspect")
+	listScript       = newScript("list")
+	markScript       = newScript("mark")
 )
 
 // script is a Lua script in two forms: the main form, and a plain form for a server that
@@ -99,21 +34,33 @@ type script struct{ main, plain func() *form }
 // form is one text of a script.
 type form struct{ text, sha string }
 
-// includes replaces lines of the scripts by the files of lua/room that they name.
-var includes = strings.NewReplacer("-- include visit.lua\n", visitLua, "-- include places.lua\n", placesLua)
+// include replaces lines of a script by the files of lua/room that they name.
+func include(text string) string {
+	for _, name := range []string{"visit", "places"} {
+		text = strings.ReplaceAll(text, "-- include "+name+".lua\n", read("room/"+name))
+	}
+	return text
+}
+
+// read returns the text of a stage: files of the folder lua, with spaces between their names.
+func read(stage string) string {
+	var all strings.Builder
+	for name := range strings.FieldsSeq(stage) {
+		text, _ := luaFiles.ReadFile("lua/" + name + ".lua") // the tests run every script
+		all.Write(text)
+	}
+	return all.String()
+}
 
 func newForm(text string) *form {
-	text = includes.Replace(text)
+	text = include(text)
 	sum := sha1.Sum([]byte(text))
 	return &form{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
-// stage returns the stages of a script that has one.
-func stage(text string) func() []string { return func() []string { return []string{text} } }
-
-// newScript makes a script of the stages that a function puts together when they are needed.
-func newScript(stages func() []string) *script {
-	f := sync.OnceValue(func() *form { return newForm(nest(stages())) })
+// newScript makes a script of stages when it is needed.
+func newScript(stages ...string) *script {
+	f := sync.OnceValue(func() *form { return newForm(nest(stages)) })
 	return &script{main: f, plain: f}
 }
 
@@ -125,16 +72,16 @@ func newScript(stages func() []string) *script {
 // half as long again.
 func nest(stages []string) string {
 	if len(stages) == 1 {
-		return stages[0]
+		return read(stages[0])
 	}
-	return stages[0] + "return (function()\n" + nest(stages[1:]) + "end)()\n"
+	return read(stages[0]) + "return (function()\n" + nest(stages[1:]) + "end)()\n"
 }
 
 // newFreeingScript makes a script that also runs when the server is out of memory, since
 // it frees more than it takes. Redis 7 and later understand the header for that; other
 // servers refuse to compile it.
-func newFreeingScript(stages func() []string) *script {
-	text := sync.OnceValue(func() string { return nest(stages()) })
+func newFreeingScript(stages ...string) *script {
+	text := sync.OnceValue(func() string { return nest(stages) })
 	return &script{
 		main:  sync.OnceValue(func() *form { return newForm("#!lua flags=allow-oom\n" + text()) }),
 		plain: sync.OnceValue(func() *form { return newForm(text()) }),
