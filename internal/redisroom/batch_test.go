@@ -58,9 +58,7 @@ func TestBatch_WhoeverGathersLeavesWithItsContext(t *testing.T) {
 func gatheredLeavesWithItsContext(t *testing.T, open func(url string) store) {
 	s := redistest.Start(t)
 	d := open(s.URL() + "?timeout=1m")
-	if _, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, driver.Request{Key: "k", ID: "a", TTL: time.Minute}, driver.Granted)
 	s.Stop()
 	defer s.Cont()
 	var wg sync.WaitGroup

@@ -248,9 +248,7 @@ func TestCounter_HR_B3_TokenAheadOfTheClockStaysWithItsLock(t *testing.T) {
 func TestRelease_HR_A2_WhatFailsAfterAnUnknownIsNotDefinite(t *testing.T) {
 	w, s := newWire(t, true)
 	ctx := context.Background()
-	if _, err := s.Acquire(ctx, simpleRequest("k", "a")); err != nil {
-		t.Fatal(err)
-	}
+	mustAcquire(t, s, driver.Granted, simpleRequest("k", "a"))
 	var alone bool
 	w.faults(func(n int) error {
 		switch n {

@@ -452,7 +452,7 @@ func (l *lens) damageBy(from *situation, s step, keys microscope.Keys) error {
 			return fmt.Errorf("granted for token %d, while the holder key keeps others out for %d ms", got.Token, left)
 		}
 	}
-	if k := keptIn(after); len(k.scalars) == 15 && (k.scalar(6) < k.scalar(7) || k.scalar(6) == k.scalar(7) && (k.scalar(8) != 0 || k.scalars[14] != "0")) {
+	if k := keptIn(after); len(k.scalars) == 17 && (k.scalar(6) < k.scalar(7) || k.scalar(6) == k.scalar(7) && (k.scalar(8) != 0 || k.scalars[16] != "0")) {
 		return fmt.Errorf("places are taken without a sharer:\n%s", show(after))
 	}
 	for name, v := range after {

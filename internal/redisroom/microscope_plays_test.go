@@ -727,9 +727,9 @@ func playThousands(l *lens) error {
 			anchor := []microscope.Member{{Name: "#", Score: float64(lensAnchor)}}
 			if inside {
 				keys[string(h)] = textUntil("*", lensMS+101)
-				hash["#"] = fmt.Sprintf("7 %d 0 0 - 0 %d 0 %d %d - 0 %d %d 0", all, all, all, all, lensMS+100, end)
+				hash["#"] = fmt.Sprintf("7 %d 0 0 - 0 %d 0 %d %d - 0 %d %d 0 0 0", all, all, all, all, lensMS+100, end)
 			} else {
-				hash["#"] = fmt.Sprintf("7 %d 0 0 t0000 0 0 0 0 %d - 0 0 %d 0", all, all, end)
+				hash["#"] = fmt.Sprintf("7 %d 0 0 t0000 0 0 0 0 %d - 0 0 %d 0 0 0", all, all, end)
 			}
 			keys[r] = microscope.Value{Hash: hash, At: end}
 			keys[z] = microscope.Value{Sorted: slices.Concat(scores, anchor, places), At: end}

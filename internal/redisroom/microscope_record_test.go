@@ -162,8 +162,8 @@ func (c *comparison) uncontended(k *kept, record *room.Record) {
 
 // record compares the parties, the marks and the scalars.
 func (c *comparison) record(from *situation, k *kept, record *room.Record, ms int64) {
-	if len(k.scalars) != 15 {
-		c.is("the scalars", k.scalars, "15 words")
+	if len(k.scalars) != 17 {
+		c.is("the scalars", k.scalars, "17 words")
 		return
 	}
 	since := k.scalar(1) - record.Seq // a folded room counts arrivals from zero again
@@ -202,6 +202,8 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 	for name, m := range record.Marks {
 		members[name] = m.Until
 		switch name[0] {
+		case '+':
+			fields[name] = true
 		case '~':
 			c.is("why "+name[1:]+" was broken", k.r.Hash[name], m.Reason)
 			fields[name] = true
@@ -238,7 +240,7 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 	c.is("exclusive ones", k.scalar(7), nx)
 	c.is("weight", k.scalar(8), used)
 	c.is("sharers", k.scalar(9), shares)
-	c.is("taken places", k.scalars[14], string(taken))
+	c.is("taken places", k.scalars[16], string(taken))
 	if shares > 0 {
 		c.is("limit", k.scalar(2), record.Limit)
 	}
@@ -247,13 +249,24 @@ func (c *comparison) record(from *situation, k *kept, record *room.Record, ms in
 		c.is("its token", k.scalar(11), record.Inside[0].Token)
 	}
 	c.holder(from, k, record, ends, ms)
-	for _, m := range k.scores {
+	suspects, first := 0, none
+	for name, m := range k.scores {
 		switch {
+		case name[0] == '!':
+			suspects++
+		case name[0] == 'q' && (first == none || m < k.scores["q"+first]):
+			first = name[1:]
 		case m < 0:
-			ends = max(ends, m+lensBand)
-		case m < lensAnchor:
-			ends = max(ends, m)
+			m += lensBand
 		}
+		if m < lensAnchor {
+			ends = max(ends, m)
+			c.is("whether "+name+" ends before the record says", m < k.scalar(14), false)
+		}
+	}
+	c.is("how many are suspect", k.scalar(15), suspects)
+	if k.scalar(14) > ms {
+		c.is("the first of the queue", k.scalars[4], first)
 	}
 	if ends = max(ends, k.scalar(0)/1000); k.scalar(13) <= ends+(30*time.Minute).Milliseconds() {
 		c.is("how much longer the record lives", k.scalar(13)-ends, "more than half an hour")

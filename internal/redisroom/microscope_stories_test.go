@@ -50,6 +50,17 @@ var stories = []story{
 		ask(allOf(places(1, 2), queues), parties[1]), ask(allOf(places(2, 2), queues), stranger), then(waits(100*time.Millisecond)),
 		each(releases, parties[0]), each(renews, parties[1], stranger), each(releases, parties[1]), each(renews, stranger),
 	)},
+	{"a waiter with an owner gets the lock after one without", in(
+		ask(nil, parties[0]), ask(allOf(queues, owner("me")), parties[1]), each(releases, parties[0]), ask(owner("me"), parties[2]),
+	)},
+	{"a process is suspect for a minute", in(
+		ask(nil, parties[0]), ask(queuesFor(lensTTL+30*time.Minute), parties[1]), each(releases, parties[0]), then(waits(lensWindow)), ask(lasting(2*time.Minute), parties[2]),
+		then(waits(time.Minute-time.Millisecond)), ask(nil, parties[0]), then(waits(time.Millisecond)), ask(nil, parties[0]),
+	)},
+	{"a suspect asks for its second ticket, behind another's", in(
+		ask(nil, parties[0]), ask(queues, parties[1]), each(releases, parties[0]), ask(queues, parties[2], parties[0], stranger),
+		then(waits(lensWindow)), each(renews, parties[2], stranger), ask(nil, parties[1]),
+	)},
 	{"half an hour has passed, and a waiter comes", in(
 		ask(nil, parties[0]), ask(queues, parties[1]), each(renews, driver.Ref{ID: idA, TTL: 29 * time.Minute}), then(waits(29*time.Minute-time.Second)),
 		ask(queuesFor(halfHour-time.Millisecond), parties[2]), ask(queuesFor(halfHour), stranger),
@@ -152,7 +163,7 @@ var stories = []story{
 		ask(nil, parties[0]), ask(queues, parties[1]), ask(queues, driver.Ref{ID: "g", HintAddress: "B"}), each(releases, parties[0]), then(waits(100*time.Millisecond)),
 		each(renews, driver.Ref{ID: "g", HintAddress: "B"}), then(waits(lensWindow)), ask(queues, parties[2]), each(renews, driver.Ref{ID: "g", HintAddress: "B"}),
 	)},
-	{"a long lease is broken", in(ask(lasting(2*time.Minute), parties[0]), ask(queues, parties[1]), then(breaks(idA)), each(renews, parties[0]))},
+	{"a long lease is broken", in(ask(lasting(40*time.Minute), parties[0]), ask(allOf(queues, policy(driver.WritersFirst)), parties[1]), then(breaks(idA)), each(renews, parties[0]))},
 	{"a room is kept closed until now", in(
 		ask(nil, parties[0]), ask(queues, parties[1]), each(releases, driver.Ref{ID: idA, KeepClosed: lensKeep}), then(waits(lensKeep)), each(releases, parties[1]), ask(nil, parties[2]),
 	)},

@@ -8,8 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// P9, R3
-func TestNamesUsedOnce_P9_LeaveNothing(t *testing.T) {
+func TestNamesUsedOnce_P9_R3_LeaveNothing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	d := newStore(t, s)

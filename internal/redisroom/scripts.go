@@ -36,7 +36,7 @@ type form struct{ text, sha string }
 
 // include replaces lines of a script by the files of lua/room that they name.
 func include(text string) string {
-	for _, name := range []string{"visit", "places"} {
+	for _, name := range []string{"visit", "places", "ends"} {
 		text = strings.ReplaceAll(text, "-- include "+name+".lua\n", read("room/"+name))
 	}
 	return text

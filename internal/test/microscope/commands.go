@@ -354,10 +354,11 @@ func hdel(s *Server, key string, v Value, w []string) any {
 }
 
 func zadd(s *Server, key string, v Value, w []string) any {
-	greater := strings.ToUpper(w[0]) == "GT"
-	if greater {
-		w = w[1:]
+	flags := 0
+	for flags < len(w) && slices.Contains([]string{"XX", "GT", "CH"}, w[flags]) {
+		flags++
 	}
+	set, w := w[:flags], w[flags:]
 	if len(w) == 0 || len(w)%2 != 0 {
 		return syntax
 	}
@@ -369,10 +370,13 @@ func zadd(s *Server, key string, v Value, w []string) any {
 		}
 		at := slices.IndexFunc(sorted, func(m Member) bool { return m.Name == w[i+1] })
 		switch {
-		case at < 0:
+		case at < 0 && !slices.Contains(set, "XX"):
 			sorted, n = append(sorted, Member{w[i+1], score}), n+1
-		case !greater || score > sorted[at].Score:
+		case at >= 0 && (score > sorted[at].Score || score < sorted[at].Score && !slices.Contains(set, "GT")):
 			sorted[at].Score = score
+			if slices.Contains(set, "CH") {
+				n++
+			}
 		}
 	}
 	slices.SortFunc(sorted, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Name, b.Name)) })

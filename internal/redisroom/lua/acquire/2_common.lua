@@ -1,24 +1,26 @@
 -- acquire/2_common.lua: settles the frequent cases of contended or shared locks, without
 -- the functions of acquire/3_general.lua, whose definition alone takes longer: a try
 -- is refused, a ticket is queued behind others, the first sharer enters a free room, a
--- further sharer an open one, the first waiter is called if only it is in
--- the way. Everything else goes on to the next stage; until then there is no write.
+-- further sharer an open one, the first waiter is called if only it is in the way.
+-- Everything else goes on to the next stage; until then there is no write.
 --
 -- KEYS, ARGV, returns  as of acquire/1_free.lua
 -- Inherits  how
--- Leaves    nothing: the next stage reads the room itself
+-- Leaves    how: "asked" if the server was asked whether it is full or a replica; the next
+--           stage reads the room itself
 repeat
   if how and how ~= 'general' then break end
   local call, fmt, match, sub, R, Z, C, G = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3], KEYS[4], KEYS[6]
-  local BAND, ANCHOR, QUEUE, BEHIND, SPARE = 2 ^ 45, 2 ^ 49, 2 ^ 50, 2 ^ 46, 1800000
+  local BAND, ANCHOR, QUEUE, BEHIND, SPARE = 2 ^ 45, '562949953421312', '1125899906842624', 2 ^ 46, 1800000
   local id, mode, weight, limit, wait, window, notify, meta =
     match(ARGV[1], '^(%S+) (%a) 0 (%d+) (%d+) (%d+) (%d+) 0 0 (%S+) %- (.*)$')
   local held = redis.pcall('GET', KEYS[1])
   if held and wait == '0' and mode == 'x' then
-    held = redis.pcall('GETEX', KEYS[1]) -- a GET that a replica refuses, and a write: a full server refuses no more after it
-  else
-    local full = redis.pcall('SETRANGE', KEYS[1], 0, '') -- it changes nothing, but a full server refuses it
+    how, held = 'asked', redis.pcall('GETEX', KEYS[1]) -- a GET that a replica refuses, and a write: a full server refuses no more after it
+  elseif wait == '0' then
+    local full = redis.pcall('SETRANGE', KEYS[1], '0', '') -- it changes nothing, but a full server refuses it
     if type(full) == 'table' then held = full end
+    how = 'asked'
   end
   if type(held) == 'table' and not string.find(held.err, '^WRONGTYPE') then return held end
   if not id or limit ~= '0' and tonumber(weight) > tonumber(limit) then break end
@@ -36,14 +38,16 @@ repeat
     local exp, token, ends = ms + ARGV[2], fmt('%d', tok), math.floor(tok / 1000) + 3600000
     local rexp = ends + ARGV[2]
     local taken, places = number('0', tonumber(limit), weight)
-    call('SET', C, token, 'PXAT', ends)
+    local full = redis.pcall('SET', C, token, 'PXAT', fmt('%d', ends))
+    if full.err then return full end
     call('DEL', R, Z)
     call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 %s %s %s - %s', weight, window, places, token, notify, meta),
-      '#', fmt('%s 0 %s 0 - 0 1 0 %s 1 - 0 %d %d %s', token, limit, weight, exp, rexp, taken))
+      '#', fmt('%s 0 %s 0 - 0 1 0 %s 1 - 0 %d %d %d 0 %s', token, limit, weight, exp, rexp, exp, taken))
+    rexp = fmt('%d', rexp)
     call('PEXPIREAT', R, rexp)
-    call('ZADD', Z, ANCHOR, '#', exp - BAND, 'i' .. id)
+    call('ZADD', Z, ANCHOR, '#', fmt('%d', exp - BAND), 'i' .. id)
     call('PEXPIREAT', Z, rexp)
-    call('SET', KEYS[1], '*', 'PXAT', exp + 1)
+    call('SET', KEYS[1], '*', 'PXAT', fmt('%d', exp + 1))
     return { 3, tonumber(token), 1, 0, 0, now, places ~= '-' and places or nil }
   end
   if type(held) ~= 'string' then break end
@@ -55,20 +59,22 @@ repeat
     return { 1, 0, 0, 0, left, now, who, left, 'x', 1, '-', tonumber(token), 'c', about }
   end
 
-  local known = redis.pcall('HMGET', R, '#', id, '~' .. id)
-  if not known[1] or known[2] or known[3] or call('ZSCORE', Z, '+' .. id) then break end
-  local tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp, taken =
-    match(known[1], '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) %- (%d+) (%d+) (%d+) (%d+)$')
+  local known = redis.pcall('HMGET', R, '#', id, '~' .. id, '+' .. id)
+  if not known[1] or known[2] or known[3] or known[4] then break end
+  local tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp, quiet, taken =
+    match(known[1], '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) %- (%d+) (%d+) (%d+) (%d+) 0 (%d+)$')
   if not tok or n == '0' then break end
   if mode == 's' and shares ~= '0' and lim ~= limit then break end
-  seq, when, used, shares, hexp, rexp = tonumber(seq), tonumber(when), tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
+  seq, when, used, shares, hexp, rexp, quiet = tonumber(seq), tonumber(when), tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp), tonumber(quiet)
 
-  local holder = call('ZRANGE', Z, 0, 0, 'WITHSCORES')
+  local holder = call('ZRANGE', Z, '0', '0', 'WITHSCORES')
   local left = holder[2] and tonumber(holder[2]) < 0 and holder[2] + BAND - ms or 0 -- 0 if no place is taken
-  local first = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, 1)[1]
-  if left <= 0 or call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1] then break end -- to be purged
-  if first and (first ~= 'q' .. head or ms + left < when) then break end -- to be hinted
-  if not first and head ~= '-' then break end
+  if ms >= quiet then
+    -- include ends.lua
+  end
+  if left <= 0 or ms >= quiet then break end -- to be purged
+  local first = head ~= '-' -- somebody waits
+  if first and ms + left < when then break end -- to be hinted
 
   local room = mode == 's' and nx == '0' and (limit == '0' or used + weight <= tonumber(limit))
   local called, ping, ears, ticket = 0, false, nil, nil
@@ -76,7 +82,7 @@ repeat
     ticket = call('HGET', R, head)
     local hmode, hweight, hwindow, htime, hnotify =
       match(ticket or '', '^w (%a) %d (%d+) %d+ (%d+) %d+ %d+ %d+ (%d+) (%S+)')
-    if not hmode or hnotify ~= '-' and call('ZSCORE', Z, '!' .. hnotify) then break end -- to be dropped
+    if not hmode then break end -- to be dropped
     if hmode == 's' and (lim == '0' or used + hweight <= tonumber(lim) or tonumber(hweight) > tonumber(lim)) then break end
     if room and hnotify ~= '-' then
       -- Only the head is in the way: is it still there?
@@ -97,24 +103,25 @@ repeat
     if exp + SPARE >= rexp or not counted or counted >= 2 ^ 53 or tok - counted > 0 then break end
     counted = math.max(counted + 1, now)
     local token = fmt('%d', counted)
-    call('SET', C, token, 'PXAT', math.floor(counted / 1000) + 3600000)
+    local full = redis.pcall('SET', C, token, 'PXAT', fmt('%d', math.floor(counted / 1000) + 3600000))
+    if full.err then return full end
     if exp > hexp then
       hexp = exp
-      call('SET', KEYS[1], '*', 'PXAT', exp + 1)
+      call('SET', KEYS[1], '*', 'PXAT', fmt('%d', exp + 1))
     end
     local places
     taken, places = number(taken, tonumber(limit), weight)
     call('HSET', R, id, fmt('c s 0 %s 0 %s 0 0 %s %s %s - %s', weight, window, places, token, notify, meta),
-      '#', fmt('%s %d %s 0 - %d %d 0 %d %d - %s %d %d %s', token, seq, limit, when, n + 1, used + weight, shares + 1, xtok,
-        hexp, rexp, taken))
-    call('ZADD', Z, exp - BAND, 'i' .. id)
+      '#', fmt('%s %d %s 0 - %d %d 0 %d %d - %s %d %d %d 0 %s', token, seq, limit, when, n + 1, used + weight, shares + 1, xtok,
+        hexp, rexp, math.min(quiet, exp), taken))
+    call('ZADD', Z, fmt('%d', exp - BAND), 'i' .. id)
     return { 3, tonumber(token), 1, 0, 0, now, places ~= '-' and places or nil }
   end
 
   -- The holder that the reply shows.
   local shown = left
   if n ~= '1' then
-    holder = call('ZREVRANGEBYSCORE', Z, '(0', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    holder = call('ZREVRANGEBYSCORE', Z, '(0', '-inf', 'WITHSCORES', 'LIMIT', '0', '1')
     shown = holder[2] and holder[2] + BAND - ms
   end
   local who = sub(holder[1] or '', 2)
@@ -127,21 +134,23 @@ repeat
     local exp = ms + wait
     if exp + SPARE >= rexp then break end
     seq = seq + 1
-    local rank = fmt('%d', seq + BEHIND)
+    local rank, place = fmt('%d', seq + BEHIND), fmt('%d', seq + BEHIND + QUEUE)
     if not first then head, when = id, ms + left end
     if ping then when = ms end
     if mode == 's' then lim, shares = limit, shares + 1 end
-    call('ZADD', Z, exp, 't' .. id, rank + QUEUE, 'q' .. id)
+    quiet = math.min(quiet, exp, ping and ms + called or exp)
+    local full = redis.pcall('ZADD', Z, fmt('%d', exp), 't' .. id, place, 'q' .. id)
+    if type(full) == 'table' then return full end
     call('HSET', R, id, fmt('w %s 0 %s 0 %s 0 0 %s 0 %s - %s', mode, weight, window, rank, notify, meta),
-      '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d %s', tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp, taken))
-    if notify ~= '-' and call('ZREM', Z, '!' .. notify) == 1 then call('HDEL', R, '!' .. notify) end
-    state, position = 2, first and call('ZCOUNT', Z, QUEUE, rank + QUEUE) or 1
+      '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d %d 0 %s', tok, seq, lim, head, when, n, nx, used, shares, xtok, hexp, rexp, quiet, taken))
+    state, position = 2, first and call('ZCOUNT', Z, QUEUE, place) or 1
     if first then next_ = position == 2 and called or 0 end
   elseif ping then
-    call('HSET', R, '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d %s', tok, seq, lim, head, ms, n, nx, used, shares, xtok, hexp, rexp, taken))
+    call('HSET', R, '#', fmt('%s %d %s 0 %s %d %s %s %d %d - %s %d %d %d 0 %s', tok, seq, lim, head, ms, n, nx, used, shares, xtok,
+      hexp, rexp, math.min(quiet, ms + called), taken))
   end
   if ping then
-    call('ZADD', Z, ms + called, 't' .. head)
+    call('ZADD', Z, fmt('%d', ms + called), 't' .. head)
     call('HSET', R, head, (string.gsub(ticket, '^(w %a %d %d+ )%d+( %d+ %d+ %d+ %d+ )%d+', fmt('%%1%d%%2%d', seq, ms))))
     redis.pcall('PUBLISH', ears, fmt('a %s 0', head))
   end

@@ -131,6 +131,9 @@ local function newcomer()
   return with_holder(queued(id, p.rank, ping_head(p)))
 end
 
+-- A full server refuses the request before the first write, and a replica in any case.
+local full = (not how or how == 'general') and pcall_('SETRANGE', KEYS[1], '0', '')
+if type(full) == 'table' and not match(full.err, '^WRONGTYPE') then return full end
 local err = open(KEYS[1], KEYS[2], KEYS[3], KEYS[4], id)
 if err then return err end
 local out

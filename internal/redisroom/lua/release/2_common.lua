@@ -10,31 +10,38 @@
 repeat
   if held ~= '*' then break end
   local call, fmt, match, sub, R, Z, C = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3], KEYS[4]
-  local BAND, QUEUE, BATCH = 2 ^ 45, 2 ^ 50, 64
+  local BAND, QUEUE, BATCH = 2 ^ 45, '1125899906842624', '64'
   local id = sub(ARGV[1], 1, -2)
   local mine = redis.pcall('HMGET', R, '#', id)
   local mode, weight, places = match(mine[2] or '', '^[uc] (%a) %d (%d+) %d+ %d+ %d+ %d+ (%S+) ')
-  local tok, seq, lim, head, when, n, used, shares, xtok, hexp, rexp, taken =
-    match(mode and mine[1] or '', '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) %d+ (%d+) (%d+) %- (%d+) (%d+) (%d+) (%d+)$')
+  local tok, seq, lim, head, when, n, used, shares, xtok, hexp, rexp, quiet, taken =
+    match(mode and mine[1] or '', '^(%d+) (%d+) (%d+) 0 (%S+) (%d+) (%d+) %d+ (%d+) (%d+) %- (%d+) (%d+) (%d+) (%d+) 0 (%d+)$')
   if not tok then break end
   -- include places.lua
   taken = vacate(taken, places)
   local limit = lim == '0' and math.huge or tonumber(lim)
-  n, used, shares, hexp, rexp = n - 1, tonumber(used), tonumber(shares), tonumber(hexp), tonumber(rexp)
+  n, used, shares, hexp, quiet = n - 1, tonumber(used), tonumber(shares), tonumber(hexp), tonumber(quiet)
   if mode == 's' then used, shares = used - weight, shares - 1 end
   if n == 0 then used, taken = 0, '0' end -- as discount of room/2_record.lua
 
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]
   local ms = math.floor(now / 1000)
-  local inside = call('ZRANGE', Z, 0, 1, 'WITHSCORES')
-  if not inside[2] or inside[2] + BAND <= ms or call('ZRANGEBYSCORE', Z, 0, ms, 'LIMIT', 0, 1)[1] then break end -- to be purged
-  local soonest = n > 0 and (inside[inside[1] == 'i' .. id and 4 or 2] or 0) + BAND or math.huge
-  local queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, 2)
+  if ms >= quiet then
+    -- include ends.lua
+    if ms >= quiet then break end -- to be purged
+  end
+  local soonest = math.huge
+  if n > 0 then
+    local inside = call('ZRANGE', Z, '0', '1', 'WITHSCORES')
+    soonest = (inside[inside[1] == 'i' .. id and 4 or 2] or 0) + BAND
+    if soonest > hexp then break end -- Z has lost a holder
+  end
+  local queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', '0', '2')
   if queue[1] ~= (head ~= '-' and 'q' .. head or nil) then break end -- to be hinted
-  local ticket = queue[1] and call('HGET', R, head)
-  if queue[2] and sub(ticket or '', 1, 3) == 'w s' then
-    queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, BATCH)
+  local tickets = queue[1] and call('HMGET', R, head, sub(queue[2] or '', 2)) or {}
+  if queue[2] and sub(tickets[1] or '', 1, 3) == 'w s' then
+    queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', '0', BATCH)
   end
 
   -- The waiters that enter, and the first that does not.
@@ -45,18 +52,18 @@ repeat
   local usual = true
   for i, member in ipairs(queue) do
     local next_ = sub(member, 2)
-    if i > 1 then ticket = call('HGET', R, next_) end
-    local side, policy, part, notify = match(ticket or '', '^w (%a) (%d) (%d+) %d+ %d+ %d+ %d+ %d+ %d+ (%S+)')
-    usual = side and (nx == 1 or policy ~= '1' and notify ~= '-' and not call('ZSCORE', Z, '!' .. notify) and
-      (side == 'x' or tonumber(part) <= limit))
+    local ticket = tickets[i]
+    if i > 2 then ticket = call('HGET', R, next_) end
+    local terms, side, policy, part, further, window, plain, notify, about, ident =
+      match(ticket or '', '^w( (%a) (%d) (%d+) )%d+( (%d+) (%d+ %d+) )%d+ %d+ (%S+)( (%S+) .*)$')
+    usual = side and (nx == 1 or policy ~= '1' and notify ~= '-' and (side == 'x' or tonumber(part) <= limit))
     if not usual then break end
     if nx == 1 or side == 'x' and n > 0 or side == 's' and used + part > limit then
       stays, address = next_, notify
       break
     end
-    local terms, further, window, about = match(ticket, '^w( %a %d %d+ )%d+( (%d+) 0 0 )%d+ %d+ %S+( %- .*)$')
-    local exp = window and ms + window
-    usual = exp and exp <= hexp and i < BATCH -- so the record outlives it, as it does hexp
+    local exp = ms + window
+    usual = plain == '0 0' and ident == '-' and exp <= hexp and i < tonumber(BATCH) -- so the record outlives it, as it does hexp
     if not usual then break end
     counted = math.max(counted + 1, now)
     n, tok = n + 1, fmt('%d', counted)
@@ -69,9 +76,9 @@ repeat
     end
     enter[2 * i - 1], enter[2 * i] = next_, 'u' .. terms .. seq .. further .. places .. ' ' .. tok .. ' ' .. notify .. about
     gone[2 * i], gone[2 * i + 1] = member, 't' .. next_
-    came[2 * i - 1], came[2 * i] = exp - BAND, 'i' .. next_
+    came[2 * i - 1], came[2 * i] = fmt('%d', exp - BAND), 'i' .. next_
     messages[i] = { notify, fmt('g %s %s %d %s %s', next_, tok, now, window, places) }
-    soonest = math.min(soonest, exp)
+    soonest, quiet = math.min(soonest, exp), math.min(quiet, exp)
   end
   -- No party is left: the room is folded as save does, unless marks are left.
   if not usual or n == 0 and call('ZCARD', Z) > 2 then break end
@@ -80,7 +87,7 @@ repeat
     call('DEL', KEYS[1], R, Z)
     return { 4, 0, 0, 0, 0, now }
   end
-  if enter[1] then call('SET', C, tok, 'PXAT', math.floor(counted / 1000) + 3600000) end
+  if enter[1] then call('SET', C, tok, 'PXAT', fmt('%d', math.floor(counted / 1000) + 3600000)) end
   local hint = stays and (stays ~= head or soonest < tonumber(when))
   if hint then when = fmt('%d', soonest) end
   if not stays then when = '0' end
@@ -89,8 +96,8 @@ repeat
   if came[1] then call('ZADD', Z, unpack(came)) end
   call('ZREM', Z, unpack(gone)) -- after it, lest Z be empty, and gone with its end, in between
   enter[#enter + 1] = '#'
-  enter[#enter + 1] = fmt('%s %s %s 0 %s %s %d %d %d %d - %s %d %d %s', tok, seq, lim, stays or '-', when, n, nx, used, shares,
-    xtok, hexp, rexp, taken)
+  enter[#enter + 1] = fmt('%s %s %s 0 %s %s %d %d %d %d - %s %d %s %d 0 %s', tok, seq, lim, stays or '-', when, n, nx, used, shares,
+    xtok, hexp, rexp, quiet, taken)
   call('HSET', R, unpack(enter))
   for _, message in ipairs(messages) do redis.pcall('PUBLISH', message[1], message[2]) end
   if hint and address ~= '-' then redis.pcall('PUBLISH', address, fmt('a %s %d', stays, soonest - ms)) end

@@ -42,6 +42,7 @@ end
 if KEYS[5] then remember_id(out) end
 if forbid > 0 then
   general()
+  call('HSET', R, '+' .. id, '')
   mark('+' .. id, ms + forbid)
 end
 hand_over()

@@ -8,8 +8,8 @@
 --       prolonged, otherwise a reply as of acquire/1_free.lua; with GONE of a
 --       broken lease the reason stands at 7.
 -- Leaves  out: the answers so far; rest: the numbers of the rooms without an answer, whose
---         keys are unchanged
-local out, rest = {}, {}
+--         keys are unchanged; words: the values of H that were read
+local out, rest, words = {}, {}, {}
 for i = 1, #KEYS / 4 do
   local h, a = KEYS[4 * i - 3], 4 * i - 3
   local held = redis.pcall('GET', h)
@@ -24,7 +24,7 @@ for i = 1, #KEYS / 4 do
     end
     out[i] = token
   else
-    rest[#rest + 1] = i
+    rest[#rest + 1], words[i] = i, held
   end
 end
 if #rest == 0 then return out end

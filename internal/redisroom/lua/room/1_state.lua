@@ -11,9 +11,9 @@
 --      holder and no waiters (the free path handles only this form); the token has 16
 --      digits at most. "*": R describes the room. Anything else is another library's lock.
 --   R  usually absent while H has the uncontended form or is absent. Otherwise a hash: '#'
---      the scalars, <id> a party, ~<id> the reason why a lease was broken, !<address> up
---      to which arrival a process is suspect. Of a free room whose last token is above the
---      counter, that token.
+--      the scalars, <id> a party, ~<id> the reason why a lease was broken, +<id> a forbidden
+--      id, !<address> up to which arrival a process is suspect. Of a free room whose last
+--      token is above the counter, that token.
 --   Z  one sorted set in three bands: insiders by expiry - BAND (below 0),
 --      tickets and marks by expiry, the queue by rank + QUEUE. Its member '#'
 --      keeps it from vanishing, and losing its expiry, while R is a hash.
@@ -21,8 +21,8 @@
 --      ahead of the server's clock after a raise, by at most LEAD, or a step of the clock.
 local call, pcall_ = redis.call, redis.pcall
 local fmt, match, sub = string.format, string.match, string.sub
-local BAND, ANCHOR, QUEUE = 2 ^ 45, 2 ^ 49, 2 ^ 50
-local BEHIND, SUSPICION, BATCH, PURGE, SWEEPS = 2 ^ 46, 60000, 64, 512, 4
+local BAND, ANCHOR, QUEUE = 2 ^ 45, '562949953421312', '1125899906842624' -- 2 ^ 49, 2 ^ 50
+local BEHIND, SUSPICION, PURGE, SWEEPS = 2 ^ 46, 60000, 512, 4
 local AHEAD, SPARE, LEAD = 86400000000, 1800000, 1000000
 
 local H, R, Z, C         -- keys of the room at hand
@@ -38,4 +38,6 @@ local taken_places                         -- as in room/places.lua
 local counter, counted                     -- value of C, nil if it is no number; whether it has changed
 local ident, xtok                          -- re-entrant owner and token of the exclusive side
 local hexp, rexp                           -- when H expires; when R and Z expire
+local quiet                                -- no member of Z ends before it; see room/ends.lua
+local suspects                             -- how many processes are suspect
 local caller

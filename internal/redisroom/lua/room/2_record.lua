@@ -65,12 +65,19 @@ end
 local function outlive(exp)
   if math.max(exp, math.floor(tok / 1000)) + SPARE < rexp then return end
   rexp = life(exp)
-  call('PEXPIREAT', R, rexp)
-  call('PEXPIREAT', Z, rexp)
+  local at = fmt('%d', rexp)
+  call('PEXPIREAT', R, at)
+  call('PEXPIREAT', Z, at)
+end
+
+-- set_end sets when a member of Z ends. The score of an insider is BAND below that.
+local function set_end(member, exp)
+  call('ZADD', Z, fmt('%d', sub(member, 1, 1) == 'i' and exp - BAND or exp), member)
+  if exp < quiet then quiet, dirty = exp, true end
 end
 
 local function mark(name, untl)
-  call('ZADD', Z, untl, name)
+  set_end(name, untl)
   outlive(untl)
 end
 
@@ -88,14 +95,31 @@ local function suspected(name) return tonumber(call('HGET', R, name) or '') or B
 -- field of the mark's name.
 local function suspect(address, before)
   local name = '!' .. address
-  if tonumber(marked(name) or 0) > ms then before = math.max(before, suspected(name)) end
+  local known = marked(name)
+  if not known then suspects, dirty = suspects + 1, true end
+  if tonumber(known or 0) > ms then before = math.max(before, suspected(name)) end
   call('HSET', R, name, fmt('%d', before))
   mark(name, ms + SUSPICION)
 end
 
 -- trust forgets that a process was suspect.
 local function trust(address)
-  if address ~= '-' and call('ZREM', Z, '!' .. address) == 1 then call('HDEL', R, '!' .. address) end
+  if suspects == 0 or address == '-' or call('ZREM', Z, '!' .. address) == 0 then return end
+  call('HDEL', R, '!' .. address)
+  suspects, dirty = suspects - 1, true
+end
+
+-- clear_suspects forgets suspects when there are no waiters. Here it is put off until the room
+-- could be folded.
+local function clear_suspects()
+  for _, m in ipairs(call('ZRANGEBYSCORE', Z, '0', '(' .. ANCHOR, 'LIMIT', '0', fmt('%d', PURGE))) do
+    local kind = sub(m, 1, 1)
+    if kind == '!' then
+      call('HDEL', R, m)
+      suspects = suspects - 1
+    end
+    if kind == '!' or kind == '@' then call('ZREM', Z, m) end
+  end
 end
 
 -- heard is Heard of internal/room.
@@ -105,7 +129,7 @@ local function heard(address) return (marked('@' .. address) or 0) - SUSPICION e
 local function occupy(exp)
   if exp > hexp then
     hexp = exp
-    call('SET', H, '*', 'PXAT', exp + 1)
+    call('SET', H, '*', 'PXAT', fmt('%d', exp + 1))
     hv = '*'
   end
   outlive(exp)
@@ -143,8 +167,8 @@ local function drop(p)
 end
 
 local function save_scalars()
-  call('HSET', R, '#', fmt('%d %d %d %d %s %d %d %d %d %d %s %d %d %d %s', tok, seq, lim, closed, head, when,
-    n, nx, used, shares, ident, xtok, hexp, rexp, taken_places))
+  call('HSET', R, '#', fmt('%d %d %d %d %s %d %d %d %d %d %s %d %d %d %d %d %s', tok, seq, lim, closed, head, when,
+    n, nx, used, shares, ident, xtok, hexp, rexp, quiet, suspects, taken_places))
 end
 
 -- general turns the uncontended form into a record, before anything is written that
@@ -152,7 +176,7 @@ end
 local function general()
   dirty = true
   if isrec then return end
-  isrec, rexp = true, 0
+  isrec, rexp, quiet, suspects = true, 0, 2 ^ 49, 0
   local p = uncontended
   if owns then call('DEL', R) end
   save_scalars() -- first, since a full server refuses it unless there was another write
@@ -161,7 +185,7 @@ local function general()
   outlive(p and p.exp or ms)
   if p then
     store(p)
-    call('ZADD', Z, p.exp - BAND, 'i' .. p.id)
+    set_end('i' .. p.id, p.exp)
     n, nx, ident, xtok = 1, 1, p.ident, p.token
     uncontended = nil
     occupy(p.exp)
@@ -185,9 +209,9 @@ end
 -- sweep removes some members of Z by their scores, and returns whether there were any.
 -- Lost members do not count as expired.
 local function sweep(low, high, lost)
-  local found = call('ZRANGEBYSCORE', Z, low, high, 'WITHSCORES', 'LIMIT', 0, PURGE)
+  local found = call('ZRANGEBYSCORE', Z, low, high, 'WITHSCORES', 'LIMIT', '0', fmt('%d', PURGE))
   if not found[1] then return false end
-  local members, fields, suspects = {}, {}, {}
+  local members, fields, late = {}, {}, {}
   for i = 1, #found, 2 do
     local m, kind = found[i], sub(found[i], 1, 1)
     members[#members + 1] = m
@@ -199,10 +223,11 @@ local function sweep(low, high, lost)
     local kind = sub(m, 1, 1)
     local p = words and (kind == 'i' or kind == 't') and parse(fields[i], words)
     if kind == 'i' then exp = exp + BAND end
+    if kind == '!' then suspects = suspects - 1 end
     if p and lost then
       discount(p)
     elseif p then
-      suspects[#suspects + 1] = expired(kind, p, exp) and p or nil
+      late[#late + 1] = expired(kind, p, exp) and p or nil
     elseif kind == 'i' then
       n, nx = n - 1, math.max(nx - 1, 0)
     end
@@ -210,7 +235,7 @@ local function sweep(low, high, lost)
   dirty = true
   call('ZREM', Z, unpack(members))
   call('HDEL', R, unpack(fields))
-  for _, p in ipairs(suspects) do suspect(p.notify, p.before) end
+  for _, p in ipairs(late) do suspect(p.notify, p.before) end
   return true
 end
 
@@ -219,9 +244,12 @@ end
 local function purge()
   if not isrec then return end
   local sweeps = 0
-  while sweeps < SWEEPS and sweep('-inf', ms - BAND) do sweeps = sweeps + 1 end
-  while sweeps < SWEEPS and sweep(0, ms) do sweeps = sweeps + 1 end
-  if sweeps > 0 and head ~= '-' and call('ZCOUNT', Z, QUEUE, '+inf') == 0 then head, when = '-', 0 end
+  if ms >= quiet then
+    while sweeps < SWEEPS and sweep('-inf', fmt('%d', ms - BAND)) do sweeps = sweeps + 1 end
+    while sweeps < SWEEPS and sweep('0', fmt('%d', ms)) do sweeps = sweeps + 1 end
+    if sweeps > 0 and head ~= '-' and call('ZCOUNT', Z, QUEUE, '+inf') == 0 then head, when = '-', 0 end
+    -- include ends.lua
+  end
   -- Without "*" in H no other client was kept out: all leases are over.
   while hv ~= '*' and n > 0 and sweep('-inf', '(0', true) do end
   if hv ~= '*' then hexp = 0 end
@@ -231,16 +259,16 @@ local function purge()
   return redis.error_reply('LHMORE there is more to be removed')
 end
 
-local SCALARS = '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+)$'
+local SCALARS = '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$'
 
 -- load_record reads the scalars, if they are whole.
 local function load_record(s)
   local f = { match(s, SCALARS) }
   if not f[1] then return false end
-  for i = 1, 14 do
+  for i = 1, 16 do
     if i ~= 5 and i ~= 11 then f[i] = tonumber(f[i]) end
   end
-  tok, seq, lim, closed, head, when, n, nx, used, shares, ident, xtok, hexp, rexp, taken_places = unpack(f)
+  tok, seq, lim, closed, head, when, n, nx, used, shares, ident, xtok, hexp, rexp, quiet, suspects, taken_places = unpack(f)
   return true
 end
 
@@ -276,7 +304,7 @@ local function glance()
 end
 
 local function save_counter()
-  if counted then call('SET', C, fmt('%d', counter), 'PXAT', math.floor(counter / 1000) + 3600000) end
+  if counted then call('SET', C, fmt('%d', counter), 'PXAT', fmt('%d', math.floor(counter / 1000) + 3600000)) end
   counted = false
 end
 
@@ -303,7 +331,7 @@ end
 -- a slot that moves refuses a key that was deleted.
 local function keep_token()
   owns = not cover()
-  if owns then call('SET', R, fmt('%d', tok), 'PXAT', life(ms)) else call('DEL', R) end
+  if owns then call('SET', R, fmt('%d', tok), 'PXAT', fmt('%d', life(ms))) else call('DEL', R) end
   save_counter()
 end
 
@@ -326,7 +354,7 @@ local function load()
     if isrec then return end
     tok = tonumber(match(s, '^(%d+) ') or 0)
     seq, closed, head, when, n, nx, used, shares = 0, 0, '-', 0, 0, 0, 0, 0
-    ident, xtok, hexp, rexp = '-', 0, 0, 0
+    ident, xtok, hexp, rexp, quiet, suspects = '-', 0, 0, 0, 0, 0
     taken_places = '0'
     call('DEL', Z)
     keep_token()
@@ -346,7 +374,7 @@ local function open(h, r, z, c, id)
   ms = math.floor(now / 1000)
   uncontended, foreign, isrec, owns, dirty = nil, nil, false, false, false
   tok, seq, lim, closed, head, when = 0, 0, 0, 0, '-', 0
-  n, nx, used, shares, ident, xtok, hexp, rexp = 0, 0, 0, 0, '-', 0, 0, 0
+  n, nx, used, shares, ident, xtok, hexp, rexp, quiet, suspects = 0, 0, 0, 0, '-', 0, 0, 0, 0, 0
   taken_places = '0'
   hv = pcall_('GET', H)
   if type(hv) == 'table' then return redis.error_reply('LHFOREIGN the key holds a ' .. call('TYPE', H).ok) end

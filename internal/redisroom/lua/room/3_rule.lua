@@ -2,6 +2,7 @@
 -- changes; reply, granted, busy and queued make the answers.
 --
 -- Inherits  the variables of room/1_state.lua; the functions of room/2_record.lua
+local BATCH = 64
 
 local function reenters(p)
   return p.ident ~= '-' and p.mode == 'x' and nx > 0 and ident == p.ident
@@ -19,7 +20,7 @@ end
 
 local function first()
   if not isrec then return end
-  local q = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local q = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   if q[1] then return sub(q[1], 2), tonumber(q[2]) - QUEUE end
 end
 
@@ -79,7 +80,7 @@ local function enter(p, exp, state)
     take(p)
   end
   store(p)
-  call('ZADD', Z, exp - BAND, 'i' .. p.id)
+  set_end('i' .. p.id, exp)
   occupy(exp + p.delay)
 end
 
@@ -89,7 +90,8 @@ local function queue(p, exp)
   p.state = 'w'
   if p.mode == 's' then shares = shares + 1 end
   store(p)
-  call('ZADD', Z, exp, 't' .. p.id, p.rank + QUEUE, 'q' .. p.id)
+  set_end('t' .. p.id, exp)
+  call('ZADD', Z, fmt('%d', p.rank + QUEUE), 'q' .. p.id)
   outlive(exp)
 end
 
@@ -103,14 +105,14 @@ local function belong(p, visit)
 end
 
 local function refresh(p, wait, notify)
-  call('ZADD', Z, ms + wait, 't' .. p.id)
+  set_end('t' .. p.id, ms + wait)
   outlive(ms + wait)
   if p.notify ~= notify then
     p.notify = notify
     store(p)
   end
   trust(notify)
-  if notify ~= '-' then call('ZADD', Z, ms + SUSPICION, '@' .. notify) end
+  if notify ~= '-' then set_end('@' .. notify, ms + SUSPICION) end
 end
 
 local function wake(p, text)
@@ -124,7 +126,7 @@ local function next_ask()
   if ms < closed then return closed - ms end
   if uncontended then return uncontended.exp - ms end
   if n == 0 then return 0 end
-  local soonest = tonumber(call('ZRANGE', Z, 0, 0, 'WITHSCORES')[2])
+  local soonest = tonumber(call('ZRANGE', Z, '0', '0', 'WITHSCORES')[2])
   if not soonest or soonest >= 0 then return math.max(hexp - ms, 1) end
   return math.max(soonest + BAND - ms, 1)
 end
@@ -132,7 +134,7 @@ end
 -- call_in is room's call.
 local function call_in(p)
   if ms + p.window >= expiry(p) then return false end
-  call('ZADD', Z, ms + p.window, 't' .. p.id)
+  set_end('t' .. p.id, ms + p.window)
   p.token, p.before = ms, seq
   store(p)
   return true
@@ -182,7 +184,7 @@ local function drop_heads()
   repeat
     some = math.min(8 * some, PURGE)
     local ids, gone = {}, {}
-    for i, m in ipairs(call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', 0, some)) do ids[i] = sub(m, 2) end
+    for i, m in ipairs(call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', '0', fmt('%d', some))) do ids[i] = sub(m, 2) end
     if not ids[1] then return end
     for i, words in ipairs(call('HMGET', R, unpack(ids))) do
       local p = words and parse(ids[i], words)
@@ -227,16 +229,6 @@ local function hand_over()
   hint_head(id)
 end
 
--- clear_suspects forgets suspects when there are no waiters. Here it is put off until the room
--- could be folded.
-local function clear_suspects()
-  for _, m in ipairs(call('ZRANGEBYSCORE', Z, 0, '(' .. fmt('%d', ANCHOR), 'LIMIT', 0, PURGE)) do
-    local kind = sub(m, 1, 1)
-    if kind == '!' then call('HDEL', R, m) end
-    if kind == '!' or kind == '@' then call('ZREM', Z, m) end
-  end
-end
-
 -- save writes the counter and the scalars, or removes the record of an empty room.
 local function save()
   if not dirty or not isrec then return save_counter() end
@@ -275,7 +267,7 @@ local function with_holder(out)
   elseif uncontended then
     p, id, left = uncontended, uncontended.id, uncontended.exp - ms
   elseif n > 0 then
-    local last = call('ZREVRANGEBYSCORE', Z, '(0', '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    local last = call('ZREVRANGEBYSCORE', Z, '(0', '-inf', 'WITHSCORES', 'LIMIT', '0', '1')
     if last[1] then
       id, left = sub(last[1], 2), tonumber(last[2]) + BAND - ms
       p = party(id)
@@ -305,7 +297,7 @@ end
 local function busy() return with_holder(reply(BUSY, 0, 0, 0, next_ask())) end
 
 local function queued(id, r, called)
-  local position = call('ZCOUNT', Z, QUEUE, r + QUEUE)
+  local position = call('ZCOUNT', Z, QUEUE, fmt('%d', r + QUEUE))
   local next_ = 0
   if position == 1 then
     next_ = next_ask()
@@ -318,9 +310,9 @@ end
 
 local function confirm(p, ttl)
   if uncontended then
-    call('PEXPIREAT', H, ms + ttl, 'GT')
+    call('PEXPIREAT', H, fmt('%d', ms + ttl), 'GT')
   else
-    call('ZADD', Z, 'GT', ms + ttl - BAND, 'i' .. p.id)
+    call('ZADD', Z, 'GT', fmt('%d', ms + ttl - BAND), 'i' .. p.id)
     if p.state == 'u' then
       p.state = 'c'
       store(p)
