@@ -507,7 +507,7 @@ func list(some []Member, options []string) any {
 
 // CanFail reports whether a command of a script may fail because of its keys, given that the
 // commands before it ran. A command that needs a type of its key can fail, unless a command
-// before it has given the key that type, found that type, or removed the key. TIME can fail,
+// before it has given the key that type, found that type or no key, or removed the key. TIME can fail,
 // since it is disabled on some servers. Failures that depend on the server and not on the keys
 // (memory, rights, its role) occur at the first command that writes.
 func CanFail(calls []Call, n int) bool {
@@ -529,7 +529,7 @@ func CanFail(calls []Call, n int) bool {
 		b := commands[strings.ToUpper(before.Words[0])]
 		switch name := strings.ToUpper(before.Words[0]); {
 		case b == nil || b.keyless:
-		case name == "DEL" && slices.Contains(before.Words[1:], c.Words[1]):
+		case (name == "DEL" || name == "EXISTS" && before.Reply == int64(0)) && slices.Contains(before.Words[1:], c.Words[1]):
 			return false
 		case before.Words[1] != c.Words[1]:
 		case name == "SET" || name == "PSETEX":

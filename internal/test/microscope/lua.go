@@ -156,9 +156,9 @@ func (s *Server) call(caught bool) int {
 	if c.Failed != "" {
 		return s.answer(caught, c.Failed)
 	}
-	c.Ran = true
 	before := s.Keys
 	reply, changed := s.do(words)
+	c.Ran, c.Reply = true, reply
 	if changed {
 		c.Changed = before
 	}

@@ -93,8 +93,9 @@ type Call struct {
 	Wrote bool
 	// Failed is the error that the command returned, if any.
 	Failed Error
-	// Ran is set unless Before stopped the command.
-	Ran bool
+	// Ran is set unless Before stopped the command, and Reply is its answer.
+	Ran   bool
+	Reply any
 	// Changed are the keys before the command, if it changed any.
 	Changed Keys
 }

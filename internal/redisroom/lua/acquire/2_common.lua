@@ -1,8 +1,8 @@
 -- acquire/2_common.lua: settles the frequent cases of contended or shared locks, without
 -- the functions of acquire/3_general.lua, whose definition alone takes longer: a try
--- is refused, a ticket is queued behind others, the first sharer enters a free room, a
--- further sharer an open one, the first waiter is called if only it is in the way.
--- Everything else goes on to the next stage; until then there is no write.
+-- is refused, a ticket is queued, the first sharer enters a free room, a further sharer an
+-- open one, the first waiter is called if only it is in the way. Everything else goes on to
+-- the next stage; until then there is no write.
 --
 -- KEYS, ARGV, returns  as of acquire/1_free.lua
 -- Inherits  how
@@ -52,11 +52,27 @@ repeat
   end
   if type(held) ~= 'string' then break end
   if held ~= '*' then
-    -- A try at an uncontended lock.
-    local who, about, token = match(held, '^([%w_.-]+) x [%d ]+ %S+ %S+ ({.*}) (%d+)$')
-    local left = wait == '0' and who and who ~= id and call('PTTL', KEYS[1]) or 0
-    if left <= 0 then break end
-    return { 1, 0, 0, 0, left, now, who, left, 'x', 1, '-', tonumber(token), 'c', about }
+    -- An uncontended lock: a try is refused, and the first waiter turns H into a record.
+    local who, address, owner, about, token = match(held, '^([%w_.-]+) x [%d ]+ (%S+) (%S+) ({.*}) (%d+)$')
+    local at = who and who ~= id and call('PEXPIRETIME', KEYS[1]) or 0
+    if at <= ms then break end
+    if wait ~= '0' then
+      local exp, rexp = ms + wait, at + 3600000
+      if owner ~= '-' or exp + SPARE >= rexp or call('EXISTS', R, Z) > 0 then break end
+      local rank, place = fmt('%d', 1 + BEHIND), fmt('%d', 1 + BEHIND + QUEUE)
+      local full = redis.pcall('HSET', R, who, fmt('c x 0 1 0 0 0 0 - %s %s - %s', token, address, about),
+        id, fmt('w %s 0 %s 0 %s 0 0 %s 0 %s - %s', mode, weight, window, rank, notify, meta),
+        '#', fmt('%s 1 %s 0 %s %d 1 1 0 %d - %s %d %d %d 0 0', token, limit, id, at, mode == 's' and 1 or 0, token, at, rexp,
+          math.min(at, exp)))
+      if type(full) == 'table' then return full end
+      rexp = fmt('%d', rexp)
+      call('PEXPIREAT', R, rexp)
+      call('ZADD', Z, ANCHOR, '#', fmt('%d', at - BAND), 'i' .. who, fmt('%d', exp), 't' .. id, place, 'q' .. id)
+      call('PEXPIREAT', Z, rexp)
+      call('SET', KEYS[1], '*', 'PXAT', fmt('%d', at + 1))
+    end
+    local queued = wait == '0' and 0 or 1
+    return { 1 + queued, 0, 0, queued, at - ms, now, who, at - ms, 'x', 1, '-', tonumber(token), 'c', about }
   end
 
   local known = redis.pcall('HMGET', R, '#', id, '~' .. id, '+' .. id)
