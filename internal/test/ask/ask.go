@@ -52,8 +52,8 @@ type Cuts struct {
 	Ready func()
 }
 
-// Play calls d, whose connections are cut, and other, whose connections are not. An error must match
-// driver.ErrUnavailable only if the call had no effect. A repeated call gets the answer of the first one.
+// Play makes calls of d and cuts its connections, and sees by other what the calls have done. An error may match
+// driver.ErrUnavailable only if the call had no effect. A repeated call must get the answer of the first one.
 func (c Cuts) Play(t *testing.T, d, other driver.Driver) {
 	ready := func() {
 		if c.Ready != nil {

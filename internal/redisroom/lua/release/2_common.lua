@@ -10,7 +10,7 @@
 repeat
   if held ~= '*' then break end
   local call, fmt, match, sub, R, Z, C = redis.call, string.format, string.match, string.sub, KEYS[2], KEYS[3], KEYS[4]
-  local BAND, QUEUE, BATCH = 2 ^ 45, '1125899906842624', '64'
+  local BAND, QUEUE, BATCH = 2 ^ 45, '1125899906842624', 64
   local id = sub(ARGV[1], 1, -2)
   local mine = redis.pcall('HMGET', R, '#', id)
   local mode, weight, places = match(mine[2] or '', '^[uc] (%a) %d (%d+) %d+ %d+ %d+ %d+ (%S+) ')
@@ -41,7 +41,7 @@ repeat
   if queue[1] ~= (head ~= '-' and 'q' .. head or nil) then break end -- to be hinted
   local tickets = queue[1] and call('HMGET', R, head, sub(queue[2] or '', 2)) or {}
   if queue[2] and sub(tickets[1] or '', 1, 3) == 'w s' then
-    queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', '0', BATCH)
+    queue = call('ZRANGEBYSCORE', Z, QUEUE, '+inf', 'LIMIT', '0', fmt('%d', BATCH))
   end
 
   -- The waiters that enter, and the first that does not.
@@ -63,7 +63,7 @@ repeat
       break
     end
     local exp = ms + window
-    usual = plain == '0 0' and ident == '-' and exp <= hexp and i < tonumber(BATCH) -- so the record outlives it, as it does hexp
+    usual = plain == '0 0' and ident == '-' and exp <= hexp and i < BATCH -- so the record outlives it, as it does hexp
     if not usual then break end
     counted = math.max(counted + 1, now)
     n, tok = n + 1, fmt('%d', counted)

@@ -10,10 +10,10 @@
 --   H  holder key. "<id> <terms> <meta> <token>", the uncontended form: one exclusive
 --      holder and no waiters (the free path handles only this form); the token has 16
 --      digits at most. "*": R describes the room. Anything else is another library's lock.
---   R  usually absent while H has the uncontended form or is absent. Otherwise a hash: '#'
---      the scalars, <id> a party, ~<id> the reason why a lease was broken, +<id> a forbidden
---      id, !<address> up to which arrival a process is suspect. Of a free room whose last
---      token is above the counter, that token.
+--   R  usually absent while H has the uncontended form or is absent. Otherwise a hash: the
+--      field '#' has the scalars, <id> a party, ~<id> the reason why a lease was broken. The
+--      field +<id> forbids an id. !<address> says which requests of a process are suspect: all
+--      up to this arrival. A free room keeps its last token in R if the counter is below it.
 --   Z  one sorted set in three bands: insiders by expiry - BAND (below 0),
 --      tickets and marks by expiry, the queue by rank + QUEUE. Its member '#'
 --      keeps it from vanishing, and losing its expiry, while R is a hash.
