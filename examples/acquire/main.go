@@ -26,12 +26,8 @@ const (
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	client, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func run(ctx context.Context, store *example.Store) error {
+	client := store.Client()
 
 	leaseCtx, release, err := client.Acquire(ctx, key, ttl)
 	if err != nil {

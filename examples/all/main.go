@@ -26,17 +26,8 @@ type account struct {
 	balance atomic.Int64
 }
 
-func run(ctx context.Context, store example.Store) error {
-	alpha, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer alpha.Close()
-	beta, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer beta.Close()
+func run(ctx context.Context, store *example.Store) error {
+	alpha, beta := store.Client(), store.Client()
 	anna, bert := &account{key: "all/anna"}, &account{key: "all/bert"}
 	anna.balance.Store(100)
 	bert.balance.Store(100)

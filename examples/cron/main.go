@@ -27,19 +27,10 @@ const atLeast = 3 * time.Second
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	alpha, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer alpha.Close()
-	beta, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer beta.Close()
+func run(ctx context.Context, store *example.Store) error {
+	alpha, beta := store.Client(), store.Client()
 
-	err = errors.Join(
+	err := errors.Join(
 		tick(ctx, alpha, "night 1: alpha"),
 		tick(ctx, beta, "night 1: beta"), // its clock is a little late
 	)

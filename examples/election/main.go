@@ -27,17 +27,8 @@ var errShutDown = errors.New("shut down")
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	first, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer first.Close()
-	second, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer second.Close()
+func run(ctx context.Context, store *example.Store) error {
+	first, second := store.Client(), store.Client()
 	ctx, shutDown := context.WithCancelCause(ctx)
 	defer shutDown(nil)
 

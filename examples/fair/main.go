@@ -27,12 +27,8 @@ const key = "fair/till"
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	cashier, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer cashier.Close()
+func run(ctx context.Context, store *example.Store) error {
+	cashier := store.Client()
 	closed, err := cashier.Mutex(key).Lock(ctx)
 	if err != nil {
 		return err
@@ -40,11 +36,7 @@ func run(ctx context.Context, store example.Store) error {
 
 	var served []func() error
 	for n := 1; n <= 4; n++ {
-		client, err := store.Client() // each on a machine of its own
-		if err != nil {
-			return err
-		}
-		defer client.Close()
+		client := store.Client() // each on a machine of its own
 		served = append(served, example.Queue(ctx, func(ctx context.Context) error {
 			return leasehold.Do(ctx, client.Mutex(key), func(context.Context) error {
 				fmt.Println("customer", n, "is served")

@@ -28,22 +28,14 @@ import (
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
+func run(ctx context.Context, store *example.Store) error {
 	bank, err := newBank(ctx)
 	if err != nil {
 		return err
 	}
 	defer bank.Close()
-	alpha, err := store.Client(leasehold.WithTTL(200*time.Millisecond), leasehold.WithoutRenewal())
-	if err != nil {
-		return err
-	}
-	defer alpha.Close()
-	beta, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer beta.Close()
+	alpha := store.Client(leasehold.WithTTL(200*time.Millisecond), leasehold.WithoutRenewal())
+	beta := store.Client()
 
 	stale, err := alpha.Mutex("fencing/account").Lock(ctx)
 	if err != nil {

@@ -24,12 +24,8 @@ import (
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	client, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func run(ctx context.Context, store *example.Store) error {
+	client := store.Client()
 	// By default all are served in the order of arrival. WithPolicy
 	// sets another one: writers first, or readers first.
 	catalog := client.RWMutex("readwrite/catalog")

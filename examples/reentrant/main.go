@@ -22,12 +22,8 @@ import (
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	client, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func run(ctx context.Context, store *example.Store) error {
+	client := store.Client()
 	return errors.Join(byContext(ctx, client), byOwner(ctx, client))
 }
 

@@ -25,17 +25,8 @@ const key = "retry/import"
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	alpha, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer alpha.Close()
-	beta, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer beta.Close()
+func run(ctx context.Context, store *example.Store) error {
+	alpha, beta := store.Client(), store.Client()
 
 	// A strategy is a value: any number of locks and goroutines may share it.
 	patient := leasehold.Backoff{Base: 20 * time.Millisecond, Factor: 2, Cap: 100 * time.Millisecond, Jitter: 0.5}

@@ -24,12 +24,8 @@ import (
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	client, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+func run(ctx context.Context, store *example.Store) error {
+	client := store.Client()
 	pool := client.Semaphore("semaphore/gpu", 4) // all jobs state the same limit
 
 	render, err := pool.LockN(ctx, 2)

@@ -21,19 +21,10 @@ import (
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	alpha, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer alpha.Close()
-	beta, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer beta.Close()
+func run(ctx context.Context, store *example.Store) error {
+	alpha, beta := store.Client(), store.Client()
 
-	err = sweep(ctx, alpha, "alpha", func(context.Context) error {
+	err := sweep(ctx, alpha, "alpha", func(context.Context) error {
 		// While alpha is at it, the timer of beta goes off.
 		return sweep(ctx, beta, "beta", files)
 	})

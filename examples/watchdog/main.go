@@ -29,19 +29,11 @@ const (
 
 func main() { example.Main(run) }
 
-func run(ctx context.Context, store example.Store) error {
-	alpha, err := store.Client(leasehold.WithTTL(ttl))
-	if err != nil {
-		return err
-	}
-	defer alpha.Close()
-	beta, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer beta.Close()
+func run(ctx context.Context, store *example.Store) error {
+	alpha := store.Client(leasehold.WithTTL(ttl))
+	beta := store.Client()
 
-	err = leasehold.Do(ctx, alpha.Mutex(key), func(ctx context.Context) error {
+	err := leasehold.Do(ctx, alpha.Mutex(key), func(ctx context.Context) error {
 		if err := work(ctx, ttl*3/2); err != nil {
 			return err
 		}

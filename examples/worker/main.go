@@ -29,21 +29,12 @@ func main() { example.Main(run) }
 // river.JobSnooze, with asynq any error.
 var errLater = errors.New("later")
 
-func run(ctx context.Context, store example.Store) error {
-	alpha, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer alpha.Close()
-	beta, err := store.Client()
-	if err != nil {
-		return err
-	}
-	defer beta.Close()
+func run(ctx context.Context, store *example.Store) error {
+	alpha, beta := store.Client(), store.Client()
 
 	job, shutdown := context.WithCancel(ctx)
 	defer shutdown()
-	err = handle(job, alpha, "alpha", "7", func(context.Context) error {
+	err := handle(job, alpha, "alpha", "7", func(context.Context) error {
 		offer(ctx, beta)
 		fmt.Println("the queue shuts down")
 		shutdown()
