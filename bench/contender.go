@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -18,7 +19,8 @@ type contender struct {
 	// arrival bounds the time until a caller has its place in the queue, if
 	// that is not at once.
 	arrival time.Duration
-	open    func(addr string, s settings) (process, error)
+	// open opens a process. It uses [check].
+	open func(addr string, s settings) process
 }
 
 const (
@@ -58,7 +60,7 @@ var halfMinute = settings{ttl: 30 * time.Second}
 type process interface {
 	// Lock waits for the key.
 	Lock(ctx context.Context, key string) (held, error)
-	Close() error
+	Close()
 }
 
 // crasher is a process that can leave a lock without a release, as a holder that died does.
@@ -81,7 +83,7 @@ type lockFunc func(ctx context.Context, key string) (held, error)
 type functions struct {
 	lock  lockFunc
 	crash func(ctx context.Context, key string, ttl time.Duration) error
-	close func() error // may be nil
+	close func() // may be nil
 }
 
 func (f *functions) Lock(ctx context.Context, key string) (held, error) { return f.lock(ctx, key) }
@@ -90,38 +92,77 @@ func (f *functions) Crash(ctx context.Context, key string, ttl time.Duration) er
 	return f.crash(ctx, key, ttl)
 }
 
-func (f *functions) Close() error {
-	if f.close == nil {
-		return nil
+func (f *functions) Close() {
+	if f.close != nil {
+		f.close()
 	}
-	return f.close()
 }
 
-// freeContenders take part if there are no waiters.
-func freeContenders() []contender {
-	return []contender{
+// lockOnce locks and unlocks.
+func lockOnce(ctx context.Context, p process, key string) error {
+	h, err := p.Lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	return h.Release()
+}
+
+// open opens one process of c on the server that it needs, until the end of the attempt.
+func (b *bench) open(c contender, s settings) process {
+	addr := b.srv.Addr()
+	switch c.client {
+	case etcdClient:
+		addr = b.etcdServer().addr
+	case postgresClient:
+		addr = b.postgresServer().URL()
+	}
+	var p process
+	if err := b.attempt(func() { p = c.open(addr, s) }); err != nil {
+		b.Fatalf("open %s: %w", c.name, err)
+	}
+	b.Cleanup(p.Close)
+	return p
+}
+
+// openAll opens one process of every contender.
+func (b *bench) openAll(all []contender, s settings) []process {
+	procs := make([]process, len(all))
+	for i, c := range all {
+		procs[i] = b.open(c, s)
+	}
+	return procs
+}
+
+// freeContenders returns the selected contenders for experiments without waiters.
+func (b *bench) freeContenders() []contender {
+	return b.pick(
 		rawGoRedis(), rawRueidis(),
 		leaseholdGoRedis(), leaseholdRueidis(),
 		redsyncPeer(), redislockPeer(), rueidislockTuned(), rueidislockDefault(), etcdPeer(),
-	}
+	)
 }
 
-// waitingContenders take part if there are many waiters. The limit is a queue without a
-// library.
-func waitingContenders() []contender {
-	return []contender{
+// waitingContenders returns the selected contenders for experiments with many waiters. The limit is a
+// queue without a library.
+func (b *bench) waitingContenders() []contender {
+	return b.pick(
 		queueGoRedis(), queueRueidis(),
 		leaseholdGoRedis(), leaseholdRueidis(),
 		redsyncPeer(), polling(redsyncPeer()), redislockPeer(), polling(redislockPeer()),
 		rueidislockTuned(), rueidislockDefault(), etcdPeer(),
-	}
+	)
+}
+
+// pick returns the selected contenders.
+func (b *bench) pick(all ...contender) []contender {
+	return slices.DeleteFunc(all, func(c contender) bool { return !b.who.MatchString(c.name) })
 }
 
 // polling returns c with a try every millisecond.
 func polling(c contender) contender {
 	open := c.open
 	c.name += ", polling each ms"
-	c.open = func(addr string, s settings) (process, error) {
+	c.open = func(addr string, s settings) process {
 		s.poll = time.Millisecond
 		return open(addr, s)
 	}

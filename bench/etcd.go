@@ -64,22 +64,16 @@ func etcdLockGateway() contender {
 // locks, but can wait for a lock only once: a second waiter in the same
 // process needs another session.
 func etcdBy(name string, lock func(p *etcdProcess, addr string) etcdLock) contender {
-	return contender{name: name, client: etcdClient, open: func(addr string, s settings) (process, error) {
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
-		if err != nil {
-			return nil, err
-		}
+	return contender{name: name, client: etcdClient, open: func(addr string, s settings) process {
+		client := need(clientv3.New(clientv3.Config{Endpoints: []string{addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()}))
 		web := http.DefaultTransport.(*http.Transport).Clone()
 		web.MaxIdleConns, web.MaxIdleConnsPerHost = 0, 2*serviceCrowd
 		p := &etcdProcess{client: client, web: &http.Client{Transport: web}, ttl: s.ttl, busy: make(map[want]bool)}
 		p.lock = lock(p, addr)
 		for i := range max(1, s.waiters) {
-			if _, err := p.session(i); err != nil {
-				_ = p.Close()
-				return nil, err
-			}
+			_ = need(p.session(i))
 		}
-		return p, nil
+		return p
 	}}
 }
 
@@ -187,10 +181,10 @@ func (p *etcdProcess) post(ctx context.Context, url string, question, answer any
 	return json.Unmarshal(text, answer)
 }
 
-func (p *etcdProcess) Close() error {
+func (p *etcdProcess) Close() {
 	p.web.CloseIdleConnections()
 	for _, s := range p.sessions {
 		_ = s.Close()
 	}
-	return p.client.Close()
+	_ = p.client.Close()
 }

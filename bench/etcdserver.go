@@ -22,50 +22,39 @@ import (
 // its computing and allocating is not counted for its clients.
 const etcdCommand = "etcd-server"
 
-// serveEtcdIfAsked runs an etcd server if the arguments ask for it, until standard
-// input ends. asked reports whether they did.
-func serveEtcdIfAsked() (asked bool, err error) {
-	if len(os.Args) != 3 || os.Args[1] != etcdCommand {
-		return false, nil
+// serveEtcdIfAsked runs an etcd server if the arguments ask for it, and ends this process when standard
+// input ends.
+func serveEtcdIfAsked() {
+	if len(os.Args) == 3 && os.Args[1] == etcdCommand {
+		exit(new(harness).attempt(func() { serveEtcd(os.Args[2]) }))
 	}
-	return true, serveEtcd(os.Args[2])
 }
 
-func serveEtcd(dir string) error {
+func serveEtcd(dir string) {
 	cfg := embed.NewConfig()
 	cfg.Dir = dir
 	cfg.LogLevel = "fatal"
 	cfg.UnsafeNoFsync = true // Redis does not persist anything either
-	client, err := freeURL()
-	if err != nil {
-		return err
-	}
-	peer, err := freeURL()
-	if err != nil {
-		return err
-	}
+	client, peer := freeURL(), freeURL()
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	e, err := embed.StartEtcd(cfg)
-	if err != nil {
-		return err
-	}
+	e := need(embed.StartEtcd(cfg))
 	select {
 	case <-e.Server.ReadyNotify():
 	case err := <-e.Err():
-		return err
+		check(err)
 	case <-time.After(30 * time.Second):
-		return errors.New("etcd is not ready")
+		check(errors.New("etcd is not ready"))
 	}
 	fmt.Println(client.String())
-	_, err = io.Copy(io.Discard, os.Stdin) // then the process ends as it is: the data is not needed
-	return err
+	_ = need(io.Copy(io.Discard, os.Stdin)) // then the process ends as it is: the data is not needed
 }
 
-func freeURL() (url.URL, error) {
+func freeURL() url.URL {
 	host, port, err := redistest.FreeAddress()
-	return url.URL{Scheme: "http", Host: fmt.Sprintf("%s:%d", host, port)}, err
+	check(err)
+	return url.URL{Scheme: "http", Host: fmt.Sprintf("%s:%d", host, port)}
 }
 
 // etcdServer is one node, without fsync.
@@ -77,34 +66,29 @@ type etcdServer struct {
 // etcdServer starts etcd at the first call.
 func (b *bench) etcdServer() *etcdServer {
 	if b.etcd == nil {
-		b.etcd = startEtcd(&b.harness)
+		b.etcd = startEtcd(&b.lasting)
 	}
 	return b.etcd
 }
 
 func startEtcd(h *harness) *etcdServer {
-	self, err := os.Executable()
-	h.must(err)
-	cmd := exec.Command(self, etcdCommand, h.TempDir())
+	cmd := exec.Command(need(os.Executable()), etcdCommand, h.TempDir())
 	cmd.Stderr = os.Stderr
-	_, err = cmd.StdinPipe() // it ends with this process
-	h.must(err)
-	stdout, err := cmd.StdoutPipe()
-	h.must(err)
-	h.must(cmd.Start())
+	_ = need(cmd.StdinPipe()) // it ends with this process
+	stdout := need(cmd.StdoutPipe())
+	check(cmd.Start())
 	h.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	addr, err := bufio.NewReader(stdout).ReadString('\n')
-	h.must(err)
+	addr := need(bufio.NewReader(stdout).ReadString('\n'))
 	return &etcdServer{addr: strings.TrimSpace(addr), pid: cmd.Process.Pid}
 }
 
 // load counts messages: a request, or a message in a stream to the server.
-func (s *etcdServer) load(h *harness) (l load) {
+func (s *etcdServer) load() (l load) {
 	res, err := http.Get(s.addr + "/metrics")
-	h.must(err)
+	check(err)
 	defer res.Body.Close()
 	lines := bufio.NewScanner(res.Body)
 	for lines.Scan() {
@@ -118,6 +102,6 @@ func (s *etcdServer) load(h *harness) (l load) {
 			l.cpu = time.Duration(value * float64(time.Second))
 		}
 	}
-	h.must(lines.Err())
+	check(lines.Err())
 	return l
 }

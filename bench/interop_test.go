@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,84 +18,62 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/redisdriver"
+	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/again"
+	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
+
+const otherTTL = 30 * time.Second
 
 // other is a library that takes a lock with SET NX PX under the lock's name, or under a prefix
 // and the name.
 type other struct {
 	name   string
 	before string
-	// try takes the lock and returns its release, nil if it is taken.
-	try func(t *testing.T, client *redis.Client, key string) (release func())
+	// open returns a function that takes the lock without a wait.
+	open func(t *testing.T, client *redis.Client) lockFunc
+	// taken reports whether an error means that the lock is taken.
+	taken func(error) bool
 }
-
-const otherTTL = 30 * time.Second
 
 func others() []other {
+	is := func(target error) func(error) bool {
+		return func(err error) bool { return errors.Is(err, target) }
+	}
 	return []other{
-		{name: "SET NX PX", try: trySet}, {name: "redsync", try: tryRedsync}, {name: "redislock", try: tryRedislock},
-		{name: "rueidislock", before: "rueidislock:0:", try: tryRueidislock},
+		{"SET NX PX", "", openBare, is(errBusy)},
+		{"redsync", "", openRedsync, func(err error) bool {
+			var taken *redsync.ErrTaken
+			return errors.As(err, &taken) || errors.Is(err, redsync.ErrFailed)
+		}},
+		{"redislock", "", openRedislock, is(redislock.ErrNotObtained)},
+		{"rueidislock", "rueidislock:0:", openRueidislock, is(rueidislock.ErrNotLocked)},
 	}
 }
 
-func trySet(t *testing.T, client *redis.Client, key string) func() {
-	t.Helper()
-	value := rand.Text()
-	ok, err := client.SetNX(context.Background(), key, value, otherTTL).Result()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !ok {
-		return nil
-	}
-	return func() {
-		t.Helper()
-		if n, err := redis.NewScript(deleteIfMine).Run(context.Background(), client, []string{key}, value).Int64(); n != 1 || err != nil {
-			t.Errorf("compare and delete: %d, %v", n, err)
-		}
+func openBare(t *testing.T, client *redis.Client) lockFunc {
+	p := rawGoRedis().open(client.Options().Addr, settings{ttl: otherTTL})
+	t.Cleanup(p.Close)
+	return p.Lock
+}
+
+func openRedsync(_ *testing.T, client *redis.Client) lockFunc {
+	locks := redsync.New(goredis.NewPool(client))
+	return redsyncLock(locks, settings{}, redsync.WithExpiry(otherTTL), redsync.WithTries(1))
+}
+
+func openRedislock(_ *testing.T, client *redis.Client) lockFunc {
+	locks := redislock.New(client)
+	return func(ctx context.Context, key string) (held, error) {
+		lock, err := locks.Obtain(ctx, key, otherTTL, nil)
+		return redislockHeld{lock}, err
 	}
 }
 
-func tryRedsync(t *testing.T, client *redis.Client, key string) func() {
-	t.Helper()
-	m := redsync.New(goredis.NewPool(client)).NewMutex(key, redsync.WithExpiry(otherTTL))
-	var taken *redsync.ErrTaken
-	if err := m.TryLock(); errors.As(err, &taken) {
-		return nil
-	} else if err != nil && !errors.Is(err, redsync.ErrFailed) {
-		t.Fatal(err)
-	} else if err != nil {
-		return nil
-	}
-	return func() {
-		t.Helper()
-		if ok, err := m.Unlock(); !ok || err != nil {
-			t.Errorf("redsync unlock: %t, %v", ok, err)
-		}
-	}
-}
-
-func tryRedislock(t *testing.T, client *redis.Client, key string) func() {
-	t.Helper()
-	l, err := redislock.New(client).Obtain(context.Background(), key, otherTTL, nil)
-	if errors.Is(err, redislock.ErrNotObtained) {
-		return nil
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		t.Helper()
-		if err := l.Release(context.Background()); err != nil {
-			t.Errorf("redislock release: %v", err)
-		}
-	}
-}
-
-// tryRueidislock takes one key for a lock, not three as by default.
-func tryRueidislock(t *testing.T, client *redis.Client, key string) func() {
-	t.Helper()
+// openRueidislock takes one key for a lock, not three as by default.
+func openRueidislock(t *testing.T, client *redis.Client) lockFunc {
 	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: []string{client.Options().Addr}},
 		KeyMajority:  1, NoLoopTracking: true, KeyValidity: otherTTL,
@@ -104,21 +82,31 @@ func tryRueidislock(t *testing.T, client *redis.Client, key string) func() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel, err := locker.TryWithContext(context.Background(), key)
-	if err != nil {
-		locker.Close()
-		if !errors.Is(err, rueidislock.ErrNotLocked) {
-			t.Fatal(err)
-		}
-		return nil
+	t.Cleanup(locker.Close)
+	return func(ctx context.Context, key string) (held, error) {
+		ctx, release, err := locker.TryWithContext(ctx, key)
+		return releaser(func() error {
+			defer release()
+			return ctx.Err()
+		}), err
 	}
-	return func() {
-		t.Helper()
-		if err := ctx.Err(); err != nil {
-			t.Errorf("rueidislock lost the lock: %v", err)
-		}
-		cancel()
-		locker.Close()
+}
+
+// plainStores are the ways to a store without a prefix.
+func plainStores() map[string]func(*redistest.Server) (driver.Driver, error) {
+	return map[string]func(*redistest.Server) (driver.Driver, error){
+		"redisdriver.New": func(srv *redistest.Server) (driver.Driver, error) {
+			return redisdriver.New(srv.Client(), redisdriver.WithPrefix(""))
+		},
+		"redisdriver.Open": func(srv *redistest.Server) (driver.Driver, error) {
+			return redisdriver.Open(srv.URL() + "?prefix=")
+		},
+		"rueidisdriver.New": func(srv *redistest.Server) (driver.Driver, error) {
+			return rueidisdriver.New(rueidis.ClientOption{InitAddress: []string{srv.Addr()}}, rueidisdriver.WithPrefix(""))
+		},
+		"rueidisdriver.Open": func(srv *redistest.Server) (driver.Driver, error) {
+			return rueidisdriver.Open(srv.URL() + "?prefix=")
+		},
 	}
 }
 
@@ -137,7 +125,7 @@ func eachPair(t *testing.T, f func(t *testing.T, p *pair)) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = client.Close() })
-				f(t, &pair{t, o, srv, client, store, o.before + name})
+				f(t, &pair{t, o, o.open(t, srv.Client()), srv, client, store, o.before + name})
 			})
 		}
 	}
@@ -147,6 +135,7 @@ func eachPair(t *testing.T, f func(t *testing.T, p *pair)) {
 type pair struct {
 	t      *testing.T
 	other  other
+	try    lockFunc // of the other library
 	srv    *redistest.Server
 	client *leasehold.Client
 	store  driver.Driver
@@ -156,27 +145,43 @@ type pair struct {
 // name has characters that other systems use in names.
 const name = "orders/42: {a} b"
 
-func (p *pair) tryOther() func() {
+// tryOther returns the lock of the other library, or nil if it is taken.
+func (p *pair) tryOther() held {
 	p.t.Helper()
-	return p.other.try(p.t, p.srv.Client(), name)
+	h, err := p.try(context.Background(), name)
+	switch {
+	case err == nil:
+		return h
+	case !p.other.taken(err):
+		p.t.Fatal(err)
+	}
+	return nil
 }
 
 func (p *pair) otherIsRefused(when string) {
 	p.t.Helper()
-	if release := p.tryOther(); release != nil {
+	if p.tryOther() != nil {
 		p.t.Fatalf("%s got the lock %s", p.other.name, when)
 	}
 }
 
-func (p *pair) otherGetsIt(when string) {
+func (p *pair) otherGetsIt(when string) held {
 	p.t.Helper()
-	release := p.tryOther()
-	if release == nil {
+	h := p.tryOther()
+	if h == nil {
 		p.t.Fatalf("%s is refused %s", p.other.name, when)
 	}
-	release()
+	return h
 }
 
+func (p *pair) release(h held) {
+	p.t.Helper()
+	if err := h.Release(); err != nil {
+		p.t.Error(err)
+	}
+}
+
+// value returns the value of the key, which has to be a plain string.
 func (p *pair) value() string {
 	p.t.Helper()
 	v, err := p.srv.Client().Get(context.Background(), p.key).Result()
@@ -186,7 +191,7 @@ func (p *pair) value() string {
 	return v
 }
 
-// queue lets f wait for the lock and returns when the store has its ticket.
+// queue lets a client wait for the lock and returns when the store has its ticket.
 func (p *pair) queue(waiters int) <-chan *leasehold.Lease {
 	p.t.Helper()
 	got := make(chan *leasehold.Lease, 1)
@@ -197,20 +202,11 @@ func (p *pair) queue(waiters int) <-chan *leasehold.Lease {
 		}
 		got <- lease
 	}()
-	p.eventually("the waiter is queued", func() bool {
+	await.Until(p.t, func() bool {
 		snap, err := p.client.Inspect(p.t.Context(), p.key)
 		return err == nil && len(snap.Waiters) == waiters
-	})
+	}, "the waiter is queued")
 	return got
-}
-
-func (p *pair) eventually(what string, ok func() bool) {
-	p.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("not within 10 s: %s", what)
-		}
-	}
 }
 
 func (p *pair) served(got <-chan *leasehold.Lease) *leasehold.Lease {
@@ -227,12 +223,20 @@ func (p *pair) served(got <-chan *leasehold.Lease) *leasehold.Lease {
 	}
 }
 
+// reader asks for a place of a reader, and returns the answer.
+func (p *pair) reader(id string) driver.State {
+	p.t.Helper()
+	req := driver.Request{Key: p.key, ID: id, Mode: driver.Shared, TTL: otherTTL, Since: time.Now()}
+	reply, err := p.store.Acquire(p.t.Context(), req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return reply.State
+}
+
 func TestInterop_OthersKeepLeaseholdOut(t *testing.T) {
 	eachPair(t, func(t *testing.T, p *pair) {
-		release := p.tryOther()
-		if release == nil {
-			t.Fatal("the lock is not free at the start")
-		}
+		theirs := p.otherGetsIt("at the start")
 		before := p.value()
 		var held *leasehold.HeldError
 		if _, err := p.client.Mutex(p.key).TryLock(t.Context()); !errors.As(err, &held) || !errors.Is(err, leasehold.ErrHeld) {
@@ -241,6 +245,9 @@ func TestInterop_OthersKeepLeaseholdOut(t *testing.T) {
 		if held.Remaining <= 0 || held.Remaining > otherTTL {
 			t.Errorf("remaining time of the other's lock: %v", held.Remaining)
 		}
+		if state := p.reader("reader"); state != driver.Busy {
+			t.Errorf("a reader while %s holds: %v", p.other.name, state)
+		}
 		got := p.queue(1)
 		if after := p.value(); after != before {
 			t.Errorf("the other's lock was changed from %q to %q", before, after)
@@ -248,170 +255,90 @@ func TestInterop_OthersKeepLeaseholdOut(t *testing.T) {
 		if left := p.srv.Client().PTTL(t.Context(), p.key).Val(); left <= 0 || left > otherTTL {
 			t.Errorf("the other's lock lives for another %v", left)
 		}
-		select {
-		case <-got:
+		if len(got) != 0 {
 			t.Fatalf("Lock was granted while %s holds", p.other.name)
-		default:
 		}
-		release()
+		p.release(theirs)
 		lease := p.served(got)
 		if lease.Token() <= 0 {
 			t.Errorf("token %d", lease.Token())
 		}
 		p.otherIsRefused("while Leasehold holds it")
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-		p.otherGetsIt("after the release")
+		p.release(lease)
+		p.release(p.otherGetsIt("after the release"))
 	})
 }
 
-func TestInterop_LeaseholdKeepsOthersOut(t *testing.T) {
-	eachPair(t, func(t *testing.T, p *pair) {
-		first, err := p.client.Mutex(p.key).TryLock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.value()
-		p.otherIsRefused("while Leasehold holds it alone")
-		second := p.queue(1)
-		p.value()
-		p.otherIsRefused("while Leasehold holds it and a waiter is queued")
-		third := p.queue(2)
-		if err := first.Release(); err != nil {
-			t.Error(err)
-		}
-		lease := p.served(second)
-		p.otherIsRefused("after it was handed over")
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-		lease = p.served(third)
-		p.otherIsRefused("after it was handed to the last waiter")
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
-		p.otherGetsIt("after the last release")
-	})
-}
-
-const (
-	// stillness is half of the second for which a lock that was handed over waits for its
-	// holder: the machine may stand still for as long, and then the lock is free.
-	stillness = 500 * time.Millisecond
-	// replays is how often hand-overs are played that this happens to.
-	replays = 5
-)
+// stillness is half of the second for which a lock that was handed over waits for its
+// holder: the machine may stand still for as long, and then the lock is free.
+const stillness = 500 * time.Millisecond
 
 // A hand-over leaves no moment in which the key is free.
-func TestInterop_OthersCannotSlipInAtAHandOver(t *testing.T) {
+func TestInterop_LeaseholdKeepsOthersOut(t *testing.T) {
 	eachPair(t, func(t *testing.T, p *pair) {
-		for n := 1; ; n++ {
-			slipped, slowest := p.handOvers()
-			if !slipped {
-				break
-			}
-			if slowest < stillness || n == replays {
-				t.Errorf("%s slipped in, which was refused every %v at least", p.other.name, slowest)
-				break
-			}
-			t.Logf("%s slipped in when the machine had stood still for %v", p.other.name, slowest)
+		if err := again.IfStalled(t, stillness, p.handOvers); err != nil {
+			t.Error(err)
 		}
-		p.otherGetsIt("after the last release")
+		p.release(p.otherGetsIt("after the last release"))
 	})
 }
 
 // handOvers has ten waiters be handed the lock, and the other library try to take it all the
-// time. It reports whether that got it, and how long it took between two tries at most.
-func (p *pair) handOvers() (slipped bool, slowest time.Duration) {
+// time. It returns an error if that got it.
+func (p *pair) handOvers() error {
 	p.t.Helper()
 	lease, err := p.client.Mutex(p.key).TryLock(p.t.Context())
 	if err != nil {
 		p.t.Fatal(err)
 	}
+	p.value()
+	p.otherIsRefused("while Leasehold holds it alone")
 	var waiting []<-chan *leasehold.Lease
 	for i := range 10 {
 		waiting = append(waiting, p.queue(i+1))
 	}
-	var stop atomic.Bool
+	p.value()
+	p.otherIsRefused("while Leasehold holds it and waiters are queued")
+	var slipped, stop atomic.Bool
 	var spinner sync.WaitGroup
 	spinner.Go(func() {
-		for last := time.Now(); !stop.Load() && !slipped; last = time.Now() {
-			if release := p.tryOther(); release != nil {
-				slipped = true
-				release()
+		for !stop.Load() && !slipped.Load() {
+			if theirs := p.tryOther(); theirs != nil {
+				slipped.Store(true)
+				p.release(theirs)
 			}
-			slowest = max(slowest, time.Since(last))
 		}
 	})
 	for _, got := range waiting {
-		if err := lease.Release(); err != nil {
-			p.t.Error(err)
-		}
+		p.release(lease)
 		lease = p.served(got)
 	}
 	stop.Store(true)
 	spinner.Wait()
-	if err := lease.Release(); err != nil {
-		p.t.Error(err)
+	p.otherIsRefused("after it was handed to the last waiter")
+	p.release(lease)
+	if slipped.Load() {
+		return fmt.Errorf("%s got the lock at a hand-over", p.other.name)
 	}
-	return slipped, slowest
+	return nil
 }
 
-func TestInterop_ReadersAndOthersExcludeEachOther(t *testing.T) {
+func TestInterop_ReadersKeepOthersOut(t *testing.T) {
 	eachPair(t, func(t *testing.T, p *pair) {
-		ask := func(id string) driver.State {
-			t.Helper()
-			reply, err := p.store.Acquire(t.Context(), driver.Request{Key: p.key, ID: id, Mode: driver.Shared, TTL: otherTTL, Since: time.Now()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return reply.State
-		}
-		leave := func(id string) {
-			t.Helper()
-			if reply, err := p.store.Release(t.Context(), driver.Ref{Key: p.key, ID: id}); err != nil || reply.State != driver.Released {
-				t.Fatalf("reader leaves: %v, %v", reply.State, err)
-			}
-		}
-		release := p.tryOther()
-		if state := ask("reader-1"); state != driver.Busy {
-			t.Fatalf("a reader while %s holds: %v", p.other.name, state)
-		}
-		release()
-		for _, id := range []string{"reader-2", "reader-3"} {
-			if state := ask(id); state != driver.Granted {
-				t.Fatalf("%s after the release: %v", id, state)
+		readers := []string{"reader-1", "reader-2"}
+		for _, id := range readers {
+			if state := p.reader(id); state != driver.Granted {
+				t.Fatalf("%s: %v", id, state)
 			}
 		}
 		p.value()
-		p.otherIsRefused("next to two readers")
-		leave("reader-2")
-		p.otherIsRefused("next to one reader")
-		leave("reader-3")
-		p.otherGetsIt("after the last reader left")
-	})
-}
-
-// Data that is not a lock is neither waited for nor changed.
-func TestInterop_OtherDataIsReportedAndLeftAlone(t *testing.T) {
-	eachPair(t, func(t *testing.T, p *pair) {
-		redisClient := p.srv.Client()
-		for what, write := range map[string]func() error{
-			"string without expiry": func() error { return redisClient.Set(t.Context(), p.key, "settings", 0).Err() },
-			"list":                  func() error { return redisClient.RPush(t.Context(), p.key, "job").Err() },
-		} {
-			if err := write(); err != nil {
-				t.Fatal(err)
+		for _, id := range readers {
+			p.otherIsRefused("before the end of " + id)
+			reply, err := p.store.Release(t.Context(), driver.Ref{Key: p.key, ID: id})
+			if err != nil || reply.State != driver.Released {
+				t.Fatalf("%s leaves: %v, %v", id, reply.State, err)
 			}
-			before := redisClient.Dump(t.Context(), p.key).Val()
-			if _, err := p.client.Mutex(p.key).TryLock(t.Context()); !errors.Is(err, leasehold.ErrMismatch) {
-				t.Errorf("TryLock on a %s: %v", what, err)
-			}
-			if after := redisClient.Dump(t.Context(), p.key).Val(); after != before {
-				t.Errorf("the %s was changed", what)
-			}
-			redisClient.Del(t.Context(), p.key)
 		}
+		p.release(p.otherGetsIt("after the last reader left"))
 	})
 }

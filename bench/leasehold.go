@@ -37,16 +37,9 @@ func openRueidis(addr string) (driver.Driver, error) {
 
 func leaseholdOn(name, client string, open func(addr string) (driver.Driver, error), opts ...leasehold.Option) contender {
 	return contender{name: name, client: client, kind: ours, wire: []string{"evalsha", "eval"},
-		open: func(addr string, s settings) (process, error) {
-			d, err := open(addr)
-			if err != nil {
-				return nil, err
-			}
-			c, err := leasehold.New(d, append(slices.Clip(opts), leasehold.WithTTL(s.ttl))...)
-			if err != nil {
-				return nil, err
-			}
-			return &leaseholdProcess{c, d}, nil
+		open: func(addr string, s settings) process {
+			d := need(open(addr))
+			return &leaseholdProcess{need(leasehold.New(d, append(slices.Clip(opts), leasehold.WithTTL(s.ttl))...)), d}
 		}}
 }
 
@@ -79,4 +72,4 @@ func (p *leaseholdProcess) Crash(ctx context.Context, key string, ttl time.Durat
 	return err
 }
 
-func (p *leaseholdProcess) Close() error { return p.client.Close() }
+func (p *leaseholdProcess) Close() { _ = p.client.Close() }

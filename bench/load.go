@@ -18,7 +18,7 @@ type load struct {
 // all clients.
 func (b *bench) load(c contender) (l load) {
 	if c.client == etcdClient {
-		return b.etcdServer().load(&b.harness)
+		return b.etcdServer().load()
 	}
 	stats := b.srv.CommandStats(b)
 	for _, name := range c.wire {
@@ -27,19 +27,18 @@ func (b *bench) load(c contender) (l load) {
 	}
 	cpu := b.srv.Info(b, "cpu")
 	for _, name := range []string{"used_cpu_sys", "used_cpu_user"} {
-		seconds, err := strconv.ParseFloat(cpu[name], 64)
-		b.must(err)
+		seconds := need(strconv.ParseFloat(cpu[name], 64))
 		l.cpu += time.Duration(seconds * float64(time.Second))
 	}
 	return l
 }
 
 // loadOf returns the work of the server of c while f runs.
-func (b *bench) loadOf(c contender, f func() error) (l load, err error) {
+func (b *bench) loadOf(c contender, f func()) load {
 	before := b.load(c)
-	err = f()
-	l = b.load(c)
-	return load{l.calls - before.calls, l.usec - before.usec, l.cpu - before.cpu}, err
+	f()
+	l := b.load(c)
+	return load{l.calls - before.calls, l.usec - before.usec, l.cpu - before.cpu}
 }
 
 // pid returns the process id of the server of c.

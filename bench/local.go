@@ -12,7 +12,7 @@ import (
 
 // local measures a lock that the goroutines of some clients always wait for, and release at
 // once. It is handed over by the store, or a given number of times inside the process.
-func local(ctx context.Context, b *bench, clients int) (*table, error) {
+func local(ctx context.Context, b *bench, clients int) *table {
 	atLeast := 50.0
 	if clients > 1 {
 		atLeast = 10
@@ -28,7 +28,7 @@ func local(ctx context.Context, b *bench, clients int) (*table, error) {
 		column{Name: "hand-overs/s"}, column{Name: "× without", Digits: 1, AtLeast: atLeast, by: least},
 		column{Name: "commands per 100", Digits: 1}, column{Name: "Jain index of clients", Digits: 2},
 		column{Name: "of goroutines", Digits: 2}, column{Name: "longest run of a client"})
-	return b.compare(t, b.pick(all...), b.crowds, func(_ int, c contender, key string) ([]float64, error) {
+	return b.compare(t, b.pick(all...), b.crowds, func(_ int, c contender, key string) []float64 {
 		return localOnce(ctx, b, c, clients, key)
 	})
 }
@@ -76,12 +76,8 @@ func (t *tally) reset() (callers []float64, longest int) {
 	return callers, longest
 }
 
-func localOnce(ctx context.Context, b *bench, c contender, clients int, key string) ([]float64, error) {
-	procs, err := b.openAll(slices.Repeat([]contender{c}, clients), halfMinute)
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll(procs)
+func localOnce(ctx context.Context, b *bench, c contender, clients int, key string) []float64 {
+	procs := b.openAll(slices.Repeat([]contender{c}, clients), halfMinute)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	count := &tally{callers: make([]float64, b.waiters)}
@@ -95,22 +91,22 @@ func localOnce(ctx context.Context, b *bench, c contender, clients int, key stri
 		longest int
 		took    float64
 	)
-	load, _ := b.loadOf(c, func() error {
+	load := b.loadOf(c, func() {
 		count.reset()
 		began := time.Now()
 		time.Sleep(b.crowd)
 		took = time.Since(began).Seconds()
 		callers, longest = count.reset()
-		return nil
 	})
 	cancel()
 	wg.Wait()
+	check(count.err)
 	byClient := make([]float64, clients)
 	for w, n := range callers {
 		byClient[w%clients] += n
 	}
 	grants := sum(callers)
-	return []float64{grants / took, 100 * load.calls / grants, jain(byClient), jain(callers), float64(longest)}, count.err
+	return []float64{grants / took, 100 * load.calls / grants, jain(byClient), jain(callers), float64(longest)}
 }
 
 // contend takes the lock and releases it until ctx ends.

@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
-	"slices"
 	"syscall"
 	"time"
 
@@ -22,7 +21,7 @@ import (
 // experiment is one table.
 type experiment struct {
 	name string
-	run  func(context.Context, *bench) (*table, error)
+	run  func(context.Context, *bench) *table
 }
 
 func experiments() []experiment {
@@ -36,10 +35,10 @@ func experiments() []experiment {
 		{"server-fresh", serverTime(freshKeys)},
 		{"capacity", capacity},
 		{"requeue", requeue},
-		{"local", func(ctx context.Context, b *bench) (*table, error) { return local(ctx, b, 1) }},
-		{"local-4", func(ctx context.Context, b *bench) (*table, error) { return local(ctx, b, processes) }},
-		{"drain", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, b.waiters, b.drains) }},
-		{"drain-4", func(ctx context.Context, b *bench) (*table, error) { return drain(ctx, b, 4, 2*b.drains) }},
+		{"local", func(ctx context.Context, b *bench) *table { return local(ctx, b, 1) }},
+		{"local-4", func(ctx context.Context, b *bench) *table { return local(ctx, b, processes) }},
+		{"drain", func(ctx context.Context, b *bench) *table { return drain(ctx, b, b.waiters, b.drains) }},
+		{"drain-4", func(ctx context.Context, b *bench) *table { return drain(ctx, b, 4, 2*b.drains) }},
 		{"renewal", renewal},
 		{"renewal-most", renewalMost},
 		{"crash", crash},
@@ -97,19 +96,21 @@ var (
 // bench is the environment of an experiment.
 type bench struct {
 	effort
-	harness
-	srv  *redistest.Server
-	etcd *etcdServer          // nil until it is needed
-	pg   *postgrestest.Server // likewise
-	who  *regexp.Regexp       // matches the contenders to measure
-	made int                  // how many keys compare has made
+	harness         // of an experiment, or of a part of it
+	lasting harness // of the servers
+	srv     *redistest.Server
+	etcd    *etcdServer          // nil until it is needed
+	pg      *postgrestest.Server // likewise
+	who     *regexp.Regexp       // matches the contenders to measure
+	made    int                  // how many keys compare has made
 }
 
-func newBench(e effort, who *regexp.Regexp) (*bench, error) {
+// with calls f with a bench and its servers, and stops them.
+func with(e effort, who *regexp.Regexp, f func(*bench)) error {
 	b := &bench{effort: e, who: who}
-	return b, attempt(func() error {
-		b.srv = redistest.Start(b)
-		return nil
+	return b.lasting.attempt(func() {
+		b.srv = redistest.Start(&b.lasting)
+		f(b)
 	})
 }
 
@@ -121,9 +122,7 @@ type choice struct {
 }
 
 func main() {
-	if asked, err := serveEtcdIfAsked(); asked {
-		exit(err)
-	}
+	serveEtcdIfAsked()
 	var c choice
 	flag.StringVar(&c.only, "only", "", "run only experiments with names that match this regular expression")
 	flag.StringVar(&c.who, "who", "", "compare only contenders with names that match this regular expression")
@@ -157,58 +156,41 @@ func run(ctx context.Context, c choice) error {
 	if c.quick {
 		e = quick
 	}
-	b, err := newBench(e, who)
-	defer b.close()
-	if err != nil {
-		return err
-	}
-	r := &report{Go: runtime.Version(), Redis: b.srv.Info(b, "server")["redis_version"], CPUs: runtime.NumCPU(), Quick: c.quick}
-	fmt.Printf("%s, Redis %s, %d CPUs\n\n", r.Go, r.Redis, r.CPUs)
-	started := time.Now()
 	var failed error
-	for _, e := range experiments() {
-		if !only.MatchString(e.name) {
-			continue
+	err = with(e, who, func(b *bench) {
+		r := &report{Go: runtime.Version(), Redis: b.srv.Info(b, "server")["redis_version"], CPUs: runtime.NumCPU(), Quick: c.quick}
+		fmt.Printf("%s, Redis %s, %d CPUs\n\n", r.Go, r.Redis, r.CPUs)
+		started := time.Now()
+		for _, e := range experiments() {
+			if !only.MatchString(e.name) {
+				continue
+			}
+			t, err := b.measure(ctx, e)
+			if err != nil { // the remaining experiments may still succeed
+				failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
+				continue
+			}
+			r.Tables = append(r.Tables, t)
+			fmt.Println(t.markdown())
 		}
-		t, err := b.measure(ctx, e)
-		if err != nil { // the remaining experiments may still succeed
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
-			continue
+		r.Seconds = time.Since(started).Seconds()
+		fmt.Printf("%.0f s\n", r.Seconds)
+		if c.json != "" {
+			check(r.write(c.json))
 		}
-		r.Tables = append(r.Tables, t)
-		fmt.Println(t.markdown())
-	}
-	r.Seconds = time.Since(started).Seconds()
-	fmt.Printf("%.0f s\n", r.Seconds)
-	if c.json == "" {
-		return failed
-	}
-	return errors.Join(failed, r.write(c.json))
+	})
+	return errors.Join(failed, err)
 }
 
 // measure runs one experiment on an empty server.
 func (b *bench) measure(ctx context.Context, e experiment) (t *table, err error) {
-	err = attempt(func() (err error) {
-		b.must(b.srv.Client().FlushAll(ctx).Err())
+	err = b.attempt(func() {
+		check(b.srv.Client().FlushAll(ctx).Err())
 		b.srv.ResetStats(b)
-		t, err = e.run(ctx, b)
-		return err
+		t = e.run(ctx, b)
+		t.Name = e.name
 	})
-	if err != nil {
-		return nil, err
-	}
-	t.Name = e.name
-	return t, nil
-}
-
-// freeContenders returns the selected contenders for experiments without waiters.
-func (b *bench) freeContenders() []contender { return b.pick(freeContenders()...) }
-
-// waitingContenders returns the selected contenders for experiments with waiters.
-func (b *bench) waitingContenders() []contender { return b.pick(waitingContenders()...) }
-
-func (b *bench) pick(all ...contender) []contender {
-	return slices.DeleteFunc(all, func(c contender) bool { return !b.who.MatchString(c.name) })
+	return t, err
 }
 
 // limited returns a context that ends some time after d, if the work of duration d

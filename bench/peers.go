@@ -17,15 +17,15 @@ import (
 
 // goRedisPeer is a library over go-redis.
 func goRedisPeer(name string, wire []string, locker func(*redis.Client, settings) lockFunc) contender {
-	return contender{name: name, client: goRedisClient, wire: wire, open: func(addr string, s settings) (process, error) {
+	return contender{name: name, client: goRedisClient, wire: wire, open: func(addr string, s settings) process {
 		client := redis.NewClient(&redis.Options{Addr: addr})
 		return &functions{
 			lock: locker(client, s),
 			crash: func(ctx context.Context, key string, ttl time.Duration) error {
 				return client.Set(ctx, key, "crashed", ttl).Err()
 			},
-			close: client.Close,
-		}, nil
+			close: func() { _ = client.Close() },
+		}
 	}}
 }
 
@@ -129,24 +129,25 @@ func rueidislockDefault() contender {
 
 func rueidislockWith(name string, majority int32, noLoop bool) contender {
 	return contender{name: name, client: rueidisClient, wire: []string{"evalsha", "eval"},
-		open: func(addr string, s settings) (process, error) {
-			locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		open: func(addr string, s settings) process {
+			locker := need(rueidislock.NewLocker(rueidislock.LockerOption{
 				ClientOption:   rueidis.ClientOption{InitAddress: []string{addr}},
 				KeyValidity:    s.ttl,
 				ExtendInterval: s.ttl / 3,
 				KeyMajority:    majority,
 				NoLoopTracking: noLoop,
-			})
-			if err != nil {
-				return nil, err
-			}
+			}))
 			return &functions{
 				lock: func(ctx context.Context, key string) (held, error) {
 					ctx, cancel, err := locker.WithContext(ctx, key)
 					if err != nil {
 						return nil, err
 					}
-					return &rueidislockHeld{ctx, cancel}, nil
+					return releaser(func() error {
+						err := ctx.Err()
+						cancel()
+						return err
+					}), nil
 				},
 				crash: func(ctx context.Context, key string, ttl time.Duration) error {
 					client := locker.Client()
@@ -159,21 +160,7 @@ func rueidislockWith(name string, majority int32, noLoop bool) contender {
 					}
 					return nil
 				},
-				close: func() error {
-					locker.Close()
-					return nil
-				},
-			}, nil
+				close: locker.Close,
+			}
 		}}
-}
-
-type rueidislockHeld struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-}
-
-func (h *rueidislockHeld) Release() error {
-	err := h.ctx.Err()
-	h.cancel()
-	return err
 }

@@ -34,28 +34,19 @@ const tables = `CREATE TABLE IF NOT EXISTS bare (key text PRIMARY KEY, id text N
 // manyConnections is the number of connections that a contender may need in one process.
 const manyConnections = 300
 
-func pool(addr string, conns int32) (*pgxpool.Pool, error) {
-	cfg, err := pgxpool.ParseConfig(addr)
-	if err != nil {
-		return nil, err
-	}
+func pool(addr string, conns int32) *pgxpool.Pool {
+	cfg := need(pgxpool.ParseConfig(addr))
 	cfg.MaxConns = conns
-	p, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	if err != nil {
-		return nil, err
-	}
-	_, err = p.Exec(context.Background(), tables)
-	return p, err
+	p := need(pgxpool.NewWithConfig(context.Background(), cfg))
+	_ = need(p.Exec(context.Background(), tables))
+	return p
 }
 
 // pooled is a contender with one pool per process.
 func pooled(name string, k kind, conns int32, lock func(p *pgxpool.Pool) lockFunc) contender {
-	return contender{name: name, kind: k, client: postgresClient, open: func(addr string, _ settings) (process, error) {
-		p, err := pool(addr, conns)
-		if err != nil {
-			return nil, err
-		}
-		return &functions{lock: lock(p), close: func() error { p.Close(); return nil }}, nil
+	return contender{name: name, kind: k, client: postgresClient, open: func(addr string, _ settings) process {
+		p := pool(addr, conns)
+		return &functions{lock: lock(p), close: p.Close}
 	}}
 }
 
@@ -147,27 +138,19 @@ func skipLockedPeer() contender {
 // pglockPeer is cirello.io/pglock. It waits by trying at the frequency of its
 // heartbeats, a third of the lease at most.
 func pglockPeer() contender {
-	return contender{name: "cirello.io/pglock", kind: peer, client: postgresClient, open: func(addr string, s settings) (process, error) {
-		db, err := sql.Open("postgres", addr)
-		if err != nil {
-			return nil, err
-		}
+	return contender{name: "cirello.io/pglock", kind: peer, client: postgresClient, open: func(addr string, s settings) process {
+		db := need(sql.Open("postgres", addr))
 		db.SetMaxOpenConns(8)
 		db.SetMaxIdleConns(8)
-		client, err := pglock.New(db, pglock.WithLeaseDuration(s.ttl), pglock.WithHeartbeatFrequency(s.ttl/3))
-		if err == nil {
-			err = client.TryCreateTable()
-		}
-		if err != nil {
-			_ = db.Close()
-			return nil, err
-		}
-		return &functions{close: db.Close, lock: func(ctx context.Context, key string) (held, error) {
+		client := need(pglock.New(db, pglock.WithLeaseDuration(s.ttl), pglock.WithHeartbeatFrequency(s.ttl/3)))
+		check(client.TryCreateTable())
+		lock := func(ctx context.Context, key string) (held, error) {
 			lock, err := client.AcquireContext(ctx, key)
 			if err != nil {
 				return nil, err
 			}
 			return releaser(lock.Close), nil
-		}}, nil
+		}
+		return &functions{lock: lock, close: func() { _ = db.Close() }}
 	}}
 }

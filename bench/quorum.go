@@ -23,52 +23,38 @@ const quorumNodes = 3
 
 // quorum measures a free lock on a majority of servers: with all of them, and
 // with one that takes connections and requests and never answers.
-func quorum(ctx context.Context, b *bench) (*table, error) {
-	h := new(harness)
-	defer h.close()
+func quorum(ctx context.Context, b *bench) *table {
 	var addrs []string
 	var hole *redistest.Server
 	for range quorumNodes {
-		hole = redistest.Start(h)
+		hole = redistest.Start(b)
 		addrs = append(addrs, hole.Addr())
 	}
 	all := b.pick(quorumRaw(addrs), quorumLeasehold("Leasehold, go-redis", addrs, openGoRedis),
 		quorumLeasehold("Leasehold, rueidis", addrs, openRueidis), quorumRedsync(addrs))
-	procs, err := b.openAll(all, halfMinute)
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll(procs)
+	procs := b.openAll(all, halfMinute)
 	t := newTable(fmt.Sprintf("Quorum of %d servers: lock and unlock, one goroutine", quorumNodes),
 		column{Name: "all there: p50 ms", Digits: 2}, column{Name: "× limit", Digits: 2, by: least})
-	if _, err := b.compareOn(t, all, procs, b.crowds, func(_ contender, p process, key string) ([]float64, error) {
-		took, err := b.pairs(ctx, p, key, nil)
-		if err != nil {
-			return nil, err
-		}
-		return []float64{median(each(took, millis))}, nil
-	}); err != nil {
-		return nil, err
-	}
+	b.compareOn(t, all, procs, b.crowds, func(_ contender, p process, key string) []float64 {
+		return []float64{median(each(b.pairs(ctx, p, key, nil), millis))}
+	})
 	hole.Stop()
 	holed := newTable("", column{Name: "one black-holed: p50 ms", Digits: 2, AtMost: 10}, column{Name: "worst ms"})
-	_, err = b.compare(holed, all, b.crowds, func(i int, _ contender, key string) ([]float64, error) {
-		took, err := b.holedPairs(ctx, procs[i], key)
-		ms := each(took, millis)
-		return []float64{median(ms), quantile(ms, 1)}, err
-	})
-	t.join(holed)
-	return t, err
+	t.join(b.compare(holed, all, b.crowds, func(i int, _ contender, key string) []float64 {
+		ms := each(b.holedPairs(ctx, procs[i], key), millis)
+		return []float64{median(ms), quantile(ms, 1)}
+	}))
+	return t
 }
 
 // holedPairs returns the pairs of some slices, so that the first, which may detect that
 // a node is silent, is not the median; but of no more time than a second.
-func (b *bench) holedPairs(ctx context.Context, p process, key string) (took []time.Duration, err error) {
+func (b *bench) holedPairs(ctx context.Context, p process, key string) (took []time.Duration) {
 	start := time.Now()
-	for n := 0; n < 4 && err == nil && time.Since(start) < time.Second; n++ {
-		took, err = b.pairs(ctx, p, key, took)
+	for n := 0; n < 4 && time.Since(start) < time.Second; n++ {
+		took = b.pairs(ctx, p, key, took)
 	}
-	return took, err
+	return took
 }
 
 func quorumLeasehold(name string, addrs []string, open func(addr string) (driver.Driver, error)) contender {
@@ -87,12 +73,12 @@ func quorumLeasehold(name string, addrs []string, open func(addr string) (driver
 
 // quorumRedsync is redsync. It asks all servers and waits for the slowest.
 func quorumRedsync(addrs []string) contender {
-	return contender{name: "redsync", client: "quorum", open: func(_ string, s settings) (process, error) {
+	return contender{name: "redsync", client: "quorum", open: func(_ string, s settings) process {
 		var pools []syncredis.Pool
 		for _, addr := range addrs {
 			pools = append(pools, goredis.NewPool(redis.NewClient(&redis.Options{Addr: addr})))
 		}
-		return &functions{lock: redsyncLock(redsync.New(pools...), s, redsync.WithExpiry(s.ttl))}, nil
+		return &functions{lock: redsyncLock(redsync.New(pools...), s, redsync.WithExpiry(s.ttl))}
 	}}
 }
 
@@ -100,20 +86,15 @@ func quorumRedsync(addrs []string) contender {
 // possible quorum, without a token, and without a repair of the third
 // server.
 func quorumRaw(addrs []string) contender {
-	return contender{name: "bare rueidis", client: "quorum", kind: limit, open: func(_ string, s settings) (process, error) {
+	return contender{name: "bare rueidis", client: "quorum", kind: limit, open: func(_ string, s settings) process {
 		var nodes []*bareClient
-		closeNodes := func() error {
-			for _, n := range nodes {
-				_ = n.close()
-			}
-			return nil
-		}
 		for _, addr := range addrs {
-			n, err := bareRueidis(addr)
-			if err != nil {
-				return nil, errors.Join(err, closeNodes())
+			nodes = append(nodes, bareRueidis(addr))
+		}
+		closeNodes := func() {
+			for _, n := range nodes {
+				n.close()
 			}
-			nodes = append(nodes, n)
 		}
 		return &functions{close: closeNodes, lock: func(ctx context.Context, key string) (held, error) {
 			value := rand.Text()
@@ -127,7 +108,7 @@ func quorumRaw(addrs []string) contender {
 					return n == 1, err
 				})
 			}), nil
-		}}, nil
+		}}
 	}}
 }
 

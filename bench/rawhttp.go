@@ -19,12 +19,12 @@ import (
 // a figure shows the limit of the service and not the cost of a client. Releases
 // have the query.
 func rawHTTPClient(name string, k kind, addr, query string) contender {
-	return contender{name: name, client: rueidisClient, kind: k, open: func(_ string, s settings) (process, error) {
+	return contender{name: name, client: rueidisClient, kind: k, open: func(_ string, s settings) process {
 		p := &rawProcess{addr: addr, query: query, more: fmt.Sprintf(`,"ttlMs":%d`, s.ttl.Milliseconds())}
 		if s.waiters > 0 {
 			p.more += `,"waitMs":30000`
 		}
-		return p, nil
+		return p
 	}}
 }
 
@@ -54,13 +54,12 @@ func (p *rawProcess) Lock(_ context.Context, key string) (held, error) {
 }
 
 // Close implements [process].
-func (p *rawProcess) Close() error {
+func (p *rawProcess) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.all {
 		_ = c.conn.Close()
 	}
-	return nil
 }
 
 func (p *rawProcess) take() (*rawHTTP, error) {

@@ -20,24 +20,20 @@ const (
 )
 
 // readers measures a read-write lock that is mostly read.
-func readers(ctx context.Context, b *bench) (*table, error) {
+func readers(ctx context.Context, b *bench) *table {
 	const n = 32
 	t := newTable(fmt.Sprintf("Read-write lock: %d goroutines in %d clients, 90 %% read, hold nothing", n, processes),
 		column{Name: "locks/s"}, column{Name: "× etcd's recipe", Digits: 1, AtLeast: 20, by: fastestEtcd},
 		column{Name: "read wait p99 ms"}, column{Name: "write wait p99 ms"})
 	all := b.pick(etcdPeer(), leaseholdGoRedis(), leaseholdRueidis())
-	return b.compare(t, all, b.crowds, func(_ int, c contender, key string) ([]float64, error) {
+	return b.compare(t, all, b.crowds, func(_ int, c contender, key string) []float64 {
 		return readOnce(ctx, b, c, n, key)
 	})
 }
 
 // readOnce returns locks per second, and the waits of readers and of writers.
-func readOnce(ctx context.Context, b *bench, c contender, n int, key string) ([]float64, error) {
-	g, err := b.gather(ctx, c, key, processes)
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll(g.procs)
+func readOnce(ctx context.Context, b *bench, c contender, n int, key string) []float64 {
+	g := b.gather(ctx, c, key, processes)
 	ctx, cancel := b.limited(ctx, b.crowd)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -57,10 +53,11 @@ func readOnce(ctx context.Context, b *bench, c contender, n int, key string) ([]
 		})
 	}
 	wg.Wait()
+	check(g.err)
 	rate := float64(len(g.turns)) / (time.Since(g.start) - start).Seconds()
 	var waits [2][]float64 // ms by side
 	for _, t := range g.turns {
 		waits[t.waiter] = append(waits[t.waiter], millis(t.got-t.called))
 	}
-	return []float64{rate, quantile(waits[readSide], 0.99), quantile(waits[writeSide], 0.99)}, g.err
+	return []float64{rate, quantile(waits[readSide], 0.99), quantile(waits[writeSide], 0.99)}
 }

@@ -11,13 +11,13 @@ import (
 )
 
 // renewal measures the cost of keeping many leases alive.
-func renewal(ctx context.Context, b *bench) (*table, error) {
+func renewal(ctx context.Context, b *bench) *table {
 	return renewals(ctx, b, upkeepPlan{count: b.leases, ttl: b.ttl, watch: b.watch}, b.freeContenders())
 }
 
 // renewalMost is the same with a million leases, for contenders that renew many of them by one
 // command. After the measurement the server stops for a while.
-func renewalMost(ctx context.Context, b *bench) (*table, error) {
+func renewalMost(ctx context.Context, b *bench) *table {
 	plan := upkeepPlan{count: b.most, ttl: b.mostTTL, watch: b.mostTTL / 3, away: b.mostTTL / 6}
 	return renewals(ctx, b, plan, b.pick(rawRueidis(), leaseholdGoRedis(), leaseholdRueidis()))
 }
@@ -29,7 +29,7 @@ type upkeepPlan struct {
 	away       time.Duration // how long the server is stopped after that; 0 means it is not stopped
 }
 
-func renewals(ctx context.Context, b *bench, plan upkeepPlan, all []contender) (*table, error) {
+func renewals(ctx context.Context, b *bench, plan upkeepPlan, all []contender) *table {
 	title := fmt.Sprintf("Renewal: %d leases, TTL %v", plan.count, plan.ttl)
 	if plan.away > 0 {
 		title += fmt.Sprintf(", the server stopped for %v after that", plan.away)
@@ -39,58 +39,45 @@ func renewals(ctx context.Context, b *bench, plan upkeepPlan, all []contender) (
 		column{Name: "stack bytes per lease"}, column{Name: "commands/s"},
 		column{Name: "client CPU, %", Digits: 1, AtMost: 1.5}, column{Name: "server CPU, %", Digits: 1, AtMost: 2},
 		column{Name: "locks lost", None: true})
-	return b.compare(t, all, 1, func(_ int, c contender, key string) ([]float64, error) {
+	return b.compare(t, all, 1, func(_ int, c contender, key string) []float64 {
 		return renewOnce(ctx, b, c, plan, key)
 	})
 }
 
-func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name string) ([]float64, error) {
+func renewOnce(ctx context.Context, b *bench, c contender, plan upkeepPlan, name string) []float64 {
 	count, ttl := plan.count, plan.ttl
-	p, err := b.open(c, settings{ttl: ttl, renew: true})
-	if err != nil {
-		return nil, err
-	}
-	defer p.Close()
+	p := b.open(c, settings{ttl: ttl, renew: true})
 	ctx, cancel := b.limited(ctx, ttl+plan.watch+2*plan.away+20*time.Second+time.Duration(count)*time.Millisecond)
 	defer cancel()
 	all := newLeases(name, count)
 	// Open connections and pools before the measurement: they are not the cost of a lease.
 	some := all[:min(count, 10_000)]
-	if err := some.lock(ctx, p); err != nil {
-		return nil, err
-	}
+	some.lock(ctx, p)
 	if some.release() > 0 {
-		return nil, errLost
+		check(errLost)
 	}
 	before := memory()
-	if err := all.lock(ctx, p); err != nil {
-		return nil, err
-	}
+	all.lock(ctx, p)
 	after := memory()
 	time.Sleep(ttl / 3) // until renewals are under way
 	var took, client float64
-	l, _ := b.loadOf(c, func() error {
+	l := b.loadOf(c, func() {
 		cpu, start := processCPU(), time.Now()
 		time.Sleep(plan.watch)
 		took = time.Since(start).Seconds()
 		client = (processCPU() - cpu).Seconds()
-		return nil
 	})
 	if plan.away > 0 {
-		if err := syscall.Kill(b.pid(c), syscall.SIGSTOP); err != nil {
-			return nil, err
-		}
+		check(syscall.Kill(b.pid(c), syscall.SIGSTOP))
 		time.Sleep(plan.away)
-		if err := syscall.Kill(b.pid(c), syscall.SIGCONT); err != nil {
-			return nil, err
-		}
+		check(syscall.Kill(b.pid(c), syscall.SIGCONT))
 		time.Sleep(ttl / 3) // until late renewals are done
 	}
 	n := float64(count)
 	return []float64{
 		(after.goroutines - before.goroutines) / n, (after.heap - before.heap) / n, (after.stack - before.stack) / n,
 		l.calls / took, 100 * client / took, 100 * l.cpu.Seconds() / took, all.release(),
-	}, nil
+	}
 }
 
 // leases are locks of one process.
@@ -107,11 +94,11 @@ func newLeases(name string, n int) leases {
 	return all
 }
 
-func (all leases) lock(ctx context.Context, p process) error {
-	return spread(len(all), func(i int) (err error) {
+func (all leases) lock(ctx context.Context, p process) {
+	check(spread(len(all), func(i int) (err error) {
 		all[i].held, err = p.Lock(ctx, all[i].key)
 		return err
-	})
+	}))
 }
 
 // release returns how many of the leases were lost.

@@ -32,6 +32,8 @@ type column struct {
 	unit float64
 	// total means that the figure is the sum of the rounds.
 	total bool
+	// failed is the figure of a round in which a peer fails; 0 means that there is none.
+	failed float64
 }
 
 type row struct {
@@ -50,14 +52,18 @@ func newTable(title string, columns ...column) *table {
 	return &table{Title: title, Columns: columns}
 }
 
-// measured returns the number of columns that are not ratios.
-func (t *table) measured() (n int) {
+// failure returns the figures of a contender that fails: one for each column that is not a ratio.
+func (t *table) failure() (figures []float64) {
 	for _, c := range t.Columns {
-		if c.by == nil {
-			n++
+		switch {
+		case c.by != nil:
+		case c.failed == 0:
+			figures = append(figures, math.NaN())
+		default:
+			figures = append(figures, c.failed)
 		}
 	}
-	return n
+	return figures
 }
 
 // add appends a row for each contender: its figures are lists of rounds, one for every measured

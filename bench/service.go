@@ -28,23 +28,17 @@ const (
 // the service, with the library over the service, and with the lock service
 // of etcd. A handler of net/http that only calls the driver shows the cost of
 // HTTP itself. All of them run in this process, except etcd's server.
-func service(ctx context.Context, b *bench) (*table, error) {
-	h := new(harness)
-	defer h.close()
-	store, err := openRueidis(b.srv.Addr())
-	h.must(err)
-	srv, err := server.New(store)
-	h.must(err)
-	h.Cleanup(func() { _ = srv.Close() })
-	addr := listen(h, func(l net.Listener) error { return srv.Serve(l, nil) })
-	store, err = openRueidis(b.srv.Addr())
-	h.must(err)
-	h.Cleanup(func() { _ = store.Close() })
+func service(ctx context.Context, b *bench) *table {
+	srv := need(server.New(need(openRueidis(b.srv.Addr()))))
+	b.Cleanup(func() { _ = srv.Close() })
+	addr := b.listen(func(l net.Listener) error { return srv.Serve(l, nil) })
+	store := need(openRueidis(b.srv.Addr()))
+	b.Cleanup(func() { _ = store.Close() })
 	floor := &http.Server{ReadHeaderTimeout: time.Second, Handler: floor(store)}
-	h.Cleanup(func() { _ = floor.Close() })
+	b.Cleanup(func() { _ = floor.Close() })
 	all := b.pick(
 		leaseholdRueidis(),
-		rawHTTPClient("bare net/http handler on the driver", limit, listen(h, floor.Serve), ""),
+		rawHTTPClient("bare net/http handler on the driver", limit, b.listen(floor.Serve), ""),
 		rawHTTPClient("the service itself", ours, addr, "?forbidMs=0"), // the query of a library that has no requests under way
 		rawHTTPClient("the service itself, ids remembered", ours, addr, ""),
 		leaseholdOn("Leasehold over HTTP", rueidisClient, func(string) (driver.Driver, error) { return httpdriver.Open("http://" + addr) }),
@@ -58,35 +52,27 @@ func service(ctx context.Context, b *bench) (*table, error) {
 	slice := b.slice
 	b.slice *= serviceSlices
 	defer func() { b.slice = slice }()
-	return b.compareOpen(t, all, settings{ttl: outlast}, func(c contender, p process, key string) ([]float64, error) {
-		took, err := b.pairs(ctx, p, key, nil)
-		if err != nil {
-			return nil, err
-		}
+	return b.compareOpen(t, all, settings{ttl: outlast}, func(c contender, p process, key string) []float64 {
+		took := b.pairs(ctx, p, key, nil)
 		var w *work
 		var here time.Duration
-		l, err := b.loadOf(c, func() (err error) {
+		l := b.loadOf(c, func() {
 			here = processCPU()
-			w, err = b.crowdOfPairs(ctx, serviceCrowd, key, ownKey, p)
+			w = b.crowdOfPairs(ctx, serviceCrowd, key, ownKey, p)
 			here = processCPU() - here
-			return err
 		})
-		if err != nil {
-			return nil, err
-		}
 		figures := []float64{median(each(took, micros)), w.rate(), micros(here) / w.pairs, micros(l.cpu) / w.pairs}
 		if c.kind == limit { // the bare handler cannot wait
-			return append(figures, math.NaN(), math.NaN()), nil
+			return append(figures, math.NaN(), math.NaN())
 		}
-		turns, err := b.takeTurns(ctx, c, key+":turns")
-		return append(figures, median(turns), quantile(turns, 0.9)), err
+		turns := b.takeTurns(ctx, c, key+":turns")
+		return append(figures, median(turns), quantile(turns, 0.9))
 	})
 }
 
 // listen serves on a port of its own, and returns its address.
-func listen(h *harness, serve func(net.Listener) error) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	h.must(err)
+func (b *bench) listen(serve func(net.Listener) error) string {
+	l := need(net.Listen("tcp", "127.0.0.1:0"))
 	go func() { _ = serve(l) }() // the error is only that it was shut down
 	return l.Addr().String()
 }
@@ -115,23 +101,16 @@ func floor(store driver.Driver) http.HandlerFunc {
 
 // takeTurns makes two goroutines take turns with one lock. It returns the times from
 // before the release by one until the other had the lock, in ms.
-func (b *bench) takeTurns(ctx context.Context, c contender, key string) (took []float64, err error) {
-	p, err := b.open(c, settings{ttl: outlast, waiters: 2})
-	if err != nil {
-		return nil, err
-	}
-	defer p.Close()
+func (b *bench) takeTurns(ctx context.Context, c contender, key string) (took []float64) {
+	p := b.open(c, settings{ttl: outlast, waiters: 2})
 	type grant struct {
 		held
 		at  time.Time
 		err error
 	}
 	next := make(chan grant, 1)
-	now, err := p.Lock(ctx, key)
+	now := need(p.Lock(ctx, key))
 	for range serviceTurns {
-		if err != nil {
-			return nil, err
-		}
 		go func() {
 			h, err := p.Lock(ctx, key)
 			next <- grant{h, time.Now(), err}
@@ -140,11 +119,10 @@ func (b *bench) takeTurns(ctx context.Context, c contender, key string) (took []
 		start := time.Now()
 		released := now.Release()
 		g := <-next
+		check(errors.Join(released, g.err))
 		took = append(took, millis(g.at.Sub(start)))
-		now, err = g.held, errors.Join(released, g.err)
+		now = g.held
 	}
-	if err != nil {
-		return nil, err
-	}
-	return took, now.Release()
+	check(now.Release())
+	return took
 }

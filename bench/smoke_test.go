@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/again"
 )
 
 // tiny is just enough for every line to run.
@@ -19,61 +21,33 @@ var tiny = effort{
 
 // TestMain makes the test binary the etcd server that it starts.
 func TestMain(m *testing.M) {
-	if asked, err := serveEtcdIfAsked(); asked {
-		exit(err)
-	}
+	serveEtcdIfAsked()
 	os.Exit(m.Run())
 }
 
 func TestExperiments_AllOfThemRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	b, err := newBench(tiny, regexp.MustCompile(""))
+	err := with(tiny, regexp.MustCompile(""), func(b *bench) {
+		for _, e := range experiments() {
+			t.Run(e.name, func(t *testing.T) {
+				var result *table
+				// The leases of tiny are over soon after they should have been renewed.
+				err := again.IfStalled(t, tiny.ttl/3, func() (err error) {
+					result, err = b.measure(ctx, e)
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text := result.markdown(); !strings.Contains(text, "Leasehold") {
+					t.Errorf("Leasehold does not take part:\n%s", text)
+				}
+			})
+		}
+	})
 	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.close)
-	for _, e := range experiments() {
-		t.Run(e.name, func(t *testing.T) {
-			table := measured(ctx, t, b, e)
-			if text := table.markdown(); !strings.Contains(text, "Leasehold") {
-				t.Errorf("Leasehold does not take part:\n%s", text)
-			}
-		})
-	}
-}
-
-// measured runs an experiment, and again if the machine stood still during it: the leases of
-// tiny are over soon after they should have been renewed, and one of ours that is lost fails it.
-func measured(ctx context.Context, t *testing.T, b *bench, e experiment) *table {
-	t.Helper()
-	for n := 1; ; n++ {
-		stop, stalls := make(chan struct{}), make(chan time.Duration)
-		go func() { stalls <- longestStall(stop) }()
-		table, err := b.measure(ctx, e)
-		close(stop)
-		stall := <-stalls
-		switch {
-		case err == nil:
-			return table
-		case stall < tiny.ttl/3 || n == replays:
-			t.Fatal(err)
-		}
-		t.Logf("the machine stood still for %v: %v", stall, err)
-	}
-}
-
-// longestStall returns the longest time for which this process did not run, until stop is
-// closed.
-func longestStall(stop <-chan struct{}) (most time.Duration) {
-	const nap = 10 * time.Millisecond
-	for began := time.Now(); ; began = time.Now() {
-		select {
-		case <-time.After(nap):
-			most = max(most, time.Since(began)-nap)
-		case <-stop:
-			return max(most, time.Since(began)-nap)
-		}
+		t.Error(err)
 	}
 }
 

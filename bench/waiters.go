@@ -12,25 +12,14 @@ import (
 
 // waiters measures the server's CPU time for one call, by the number of waiters. It
 // calls the store below the library, so that there are no other calls during it.
-func waiters(ctx context.Context, b *bench) (*table, error) {
-	c := leaseholdRueidis()
-	q, err := newQueueMeter(b, c)
-	if err != nil {
-		return nil, err
-	}
-	defer q.process.Close()
+func waiters(ctx context.Context, b *bench) *table {
+	q := newQueueMeter(b, leaseholdRueidis())
 	figures := make([][][]float64, len(queueCalls))
 	columns := make([]column, 0, len(b.queues))
 	for _, n := range b.queues {
-		if err := q.fill(ctx, n); err != nil {
-			return nil, err
-		}
-		usec, err := q.sample(ctx, b.samples)
-		if err != nil {
-			return nil, err
-		}
-		for i := range usec {
-			figures[i] = append(figures[i], []float64{median(usec[i])})
+		q.fill(ctx, n)
+		for i, usec := range q.sample(ctx, b.samples) {
+			figures[i] = append(figures[i], []float64{median(usec)})
 		}
 		columns = append(columns, column{Name: fmt.Sprintf("%d waiting", n)})
 	}
@@ -41,14 +30,14 @@ func waiters(ctx context.Context, b *bench) (*table, error) {
 		calls = append(calls, contender{name: "Leasehold, " + call.name, kind: call.kind})
 	}
 	t.add(calls, figures)
-	return t, nil
+	return t
 }
 
 // queueCalls are the measured calls. The target is for an acquire.
 var queueCalls = [...]struct {
 	name string
 	kind kind
-	call func(*queueMeter, context.Context) error
+	call func(*queueMeter, context.Context)
 }{
 	{"a refused TryLock", ours, (*queueMeter).refused},
 	{"queueing", ours, (*queueMeter).enqueue},
@@ -60,7 +49,6 @@ var queueCalls = [...]struct {
 type queueMeter struct {
 	b       *bench
 	who     contender
-	process process
 	store   driver.Driver
 	address string
 	ids     []string // the holder's, then those of the waiters in order
@@ -78,88 +66,72 @@ const outlast = 10 * time.Minute
 // the library.
 const window = 10 * time.Second
 
-func newQueueMeter(b *bench, c contender) (*queueMeter, error) {
-	p, err := b.open(c, halfMinute)
-	if err != nil {
-		return nil, err
-	}
-	q := &queueMeter{b: b, who: c, process: p, store: p.(*leaseholdProcess).store}
-	sub, err := q.store.(driver.Watcher).Watch(func(driver.Hint) {})
-	if err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
+func newQueueMeter(b *bench, c contender) *queueMeter {
+	q := &queueMeter{b: b, who: c, store: b.open(c, halfMinute).(*leaseholdProcess).store}
+	sub := need(q.store.(driver.Watcher).Watch(func(driver.Hint) {}))
 	for range 1000 {
 		if q.address = sub.Address(); q.address != "" {
-			return q, nil
+			return q
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return nil, errors.Join(errors.New("no subscription"), p.Close())
+	panic(failure{errors.New("no subscription")})
 }
 
 // fill makes the queue n long.
-func (q *queueMeter) fill(ctx context.Context, n int) error {
+func (q *queueMeter) fill(ctx context.Context, n int) {
 	if len(q.ids) == 0 {
-		if err := q.ask(ctx, outlast, driver.Granted); err != nil {
-			return err
-		}
+		q.ask(ctx, outlast, driver.Granted)
 	}
 	for len(q.ids) <= n {
-		if err := q.enqueue(ctx); err != nil {
-			return err
-		}
+		q.enqueue(ctx)
 	}
-	return nil
 }
 
-func (q *queueMeter) ask(ctx context.Context, wait time.Duration, want driver.State) error {
+func (q *queueMeter) ask(ctx context.Context, wait time.Duration, want driver.State) {
 	q.asked++
 	req := driver.Request{
 		Key: queueKey, ID: "w" + strconv.Itoa(q.asked), Owner: "bench", Since: time.Now(),
 		TTL: outlast, TicketTTL: wait, ConfirmWindow: window, HintAddress: q.address,
 	}
-	reply, err := q.store.Acquire(ctx, req)
-	if err == nil && reply.State != want {
-		err = fmt.Errorf("acquire: %v, want %v", reply.State, want)
-	}
+	q.expect(need(q.store.Acquire(ctx, req)), want)
 	if want != driver.Busy {
 		q.ids = append(q.ids, req.ID)
 	}
-	return err
 }
 
-func (q *queueMeter) refused(ctx context.Context) error { return q.ask(ctx, 0, driver.Busy) }
-func (q *queueMeter) enqueue(ctx context.Context) error { return q.ask(ctx, outlast, driver.Queued) }
-
-func (q *queueMeter) handOver(ctx context.Context) error {
-	reply, err := q.store.Release(ctx, driver.Ref{Key: queueKey, ID: q.ids[0]})
-	if err == nil && reply.State != driver.Released {
-		err = fmt.Errorf("release: %v", reply.State)
+func (q *queueMeter) expect(reply driver.Reply, want driver.State) {
+	if reply.State != want {
+		q.b.Fatalf("the store answers %v, want %v", reply.State, want)
 	}
-	q.ids = q.ids[1:]
-	return err
 }
 
-func (q *queueMeter) confirm(ctx context.Context) (err error) {
-	q.store.Renew(ctx, []driver.Ref{{Key: queueKey, ID: q.ids[0], TTL: outlast}}, func(_ int, reply driver.Reply, e error) {
-		if err = e; err == nil && reply.State != driver.Granted {
-			err = fmt.Errorf("confirm: %v", reply.State)
-		}
+func (q *queueMeter) refused(ctx context.Context) { q.ask(ctx, 0, driver.Busy) }
+func (q *queueMeter) enqueue(ctx context.Context) { q.ask(ctx, outlast, driver.Queued) }
+
+func (q *queueMeter) handOver(ctx context.Context) {
+	q.expect(need(q.store.Release(ctx, driver.Ref{Key: queueKey, ID: q.ids[0]})), driver.Released)
+	q.ids = q.ids[1:]
+}
+
+func (q *queueMeter) confirm(ctx context.Context) {
+	var reply driver.Reply
+	var err error
+	q.store.Renew(ctx, []driver.Ref{{Key: queueKey, ID: q.ids[0], TTL: outlast}}, func(_ int, r driver.Reply, e error) {
+		reply, err = r, e
 	})
-	return err
+	check(err)
+	q.expect(reply, driver.Granted)
 }
 
 // sample makes every call several times and returns the µs of each. The queue is
 // as long after the calls as before.
-func (q *queueMeter) sample(ctx context.Context, times int) (usec [len(queueCalls)][]float64, err error) {
+func (q *queueMeter) sample(ctx context.Context, times int) (usec [len(queueCalls)][]float64) {
 	for range times {
 		for i, call := range queueCalls {
-			l, err := q.b.loadOf(q.who, func() error { return call.call(q, ctx) })
-			if err != nil {
-				return usec, err
-			}
+			l := q.b.loadOf(q.who, func() { call.call(q, ctx) })
 			usec[i] = append(usec[i], l.usec)
 		}
 	}
-	return usec, nil
+	return usec
 }
