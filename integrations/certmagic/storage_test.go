@@ -31,6 +31,14 @@ func lock(t *testing.T, s *leaseholdcertmagic.Storage) {
 	}
 }
 
+// tries tries to get the lock.
+func tries(t *testing.T, s *leaseholdcertmagic.Storage, want bool) {
+	t.Helper()
+	if ok, err := s.TryLock(t.Context(), issue); ok != want || err != nil {
+		t.Errorf("tried with %t, %v; want %t, and no error", ok, err, want)
+	}
+}
+
 func unlock(t *testing.T, s *leaseholdcertmagic.Storage) {
 	t.Helper()
 	if err := s.Unlock(t.Context(), issue); err != nil {
@@ -42,11 +50,8 @@ func TestStorage_ExcludesOthersUntilItIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, store := wrap(t)
 		lock(t, a)
-		for _, s := range []*leaseholdcertmagic.Storage{a, b} { // the same process, and another
-			if ok, err := s.TryLock(t.Context(), issue); ok || err != nil {
-				t.Errorf("tried with %t, %v; want no lock, and no error", ok, err)
-			}
-		}
+		tries(t, a, false) // the same process
+		tries(t, b, false)
 		got := make(chan error)
 		go func() { got <- b.Lock(t.Context(), issue) }()
 		store.AwaitWaiters(leaseholdcertmagic.Prefix+issue, 1)
@@ -59,9 +64,7 @@ func TestStorage_ExcludesOthersUntilItIsUnlocked(t *testing.T) {
 			t.Error(err)
 		}
 		unlock(t, b)
-		if ok, err := a.TryLock(t.Context(), issue); !ok || err != nil {
-			t.Errorf("tried with %t, %v; want a lock", ok, err)
-		}
+		tries(t, a, true)
 		unlock(t, a)
 	})
 }
@@ -76,9 +79,7 @@ func TestStorage_KeepsTheLockBeyondTheContextOfTheWait(t *testing.T) {
 		}
 		cancel()
 		time.Sleep(time.Hour)
-		if ok, err := b.TryLock(t.Context(), issue); ok || err != nil {
-			t.Errorf("tried with %t, %v; want no lock", ok, err)
-		}
+		tries(t, b, false)
 		unlock(t, a)
 	})
 }
@@ -136,9 +137,7 @@ func TestStorage_TakesALostLockAgainBeforeTheNextAttempt(t *testing.T) {
 		if err := a.RenewLockLease(t.Context(), issue, time.Hour); err != nil {
 			t.Error(err)
 		}
-		if ok, err := b.TryLock(t.Context(), issue); ok || err != nil {
-			t.Errorf("tried with %t, %v; want no lock", ok, err)
-		}
+		tries(t, b, false)
 		unlock(t, a)
 		store.AwaitHeld(leaseholdcertmagic.Prefix+issue, false)
 	})
@@ -159,9 +158,7 @@ func TestStorage_UnlocksNoLockOfTheNext(t *testing.T) {
 		if err := <-got; err != nil {
 			t.Fatal(err)
 		}
-		if ok, err := b.TryLock(t.Context(), issue); ok || err != nil {
-			t.Errorf("tried with %t, %v; want no lock", ok, err)
-		}
+		tries(t, b, false)
 		unlock(t, a)
 		for _, err := range []error{a.Unlock(t.Context(), issue), a.RenewLockLease(t.Context(), issue, time.Hour)} {
 			if !errors.Is(err, leasehold.ErrNotHeld) {

@@ -48,6 +48,14 @@ func run(t *testing.T, client *leasehold.Client, identity string, work func(cont
 	return c
 }
 
+// ends waits for the end of the campaign.
+func (c *candidate) ends(t *testing.T, want error) {
+	t.Helper()
+	if err := <-c.ended; !errors.Is(err, want) {
+		t.Errorf("ended with %v, want %v", err, want)
+	}
+}
+
 func TestRun_LeadsUntilItsContextEndsAndThenTheNextLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, store := leaseholdtest.New(t)
@@ -59,9 +67,7 @@ func TestRun_LeadsUntilItsContextEndsAndThenTheNextLeads(t *testing.T) {
 			t.Error("the leadership changed without a reason")
 		}
 		a.quit()
-		if err := <-a.ended; err != nil {
-			t.Error(err)
-		}
+		a.ends(t, nil)
 		<-b.leads
 		if len(a.stopped) != 1 {
 			t.Errorf("OnStoppedLeading was called %d times", len(a.stopped))
@@ -72,9 +78,7 @@ func TestRun_LeadsUntilItsContextEndsAndThenTheNextLeads(t *testing.T) {
 			}
 		}
 		b.quit()
-		if err := <-b.ended; err != nil {
-			t.Error(err)
-		}
+		b.ends(t, nil)
 	})
 }
 
@@ -94,13 +98,9 @@ func TestRun_LetsNobodyLeadBeforeTheWorkHasReturned(t *testing.T) {
 			t.Error("two lead at once")
 		}
 		<-b.leads
-		if err := <-a.ended; err != nil {
-			t.Error(err)
-		}
+		a.ends(t, nil)
 		b.quit()
-		if err := <-b.ended; err != nil {
-			t.Error(err)
-		}
+		b.ends(t, nil)
 	})
 }
 
@@ -111,9 +111,7 @@ func TestRun_ReturnsWhenTheLeadershipIsLostInAnOutage(t *testing.T) {
 		term := <-a.leads
 		begin := time.Now()
 		store.Down()
-		if err := <-a.ended; !errors.Is(err, leasehold.ErrLost) {
-			t.Errorf("ended with %v, want ErrLost", err)
-		}
+		a.ends(t, leasehold.ErrLost)
 		if took := time.Since(begin); took > 20*time.Second || term.Err() == nil || len(a.stopped) != 1 {
 			t.Errorf("after %v: context %v, stopped %d times", took, term.Err(), len(a.stopped))
 		}
@@ -125,9 +123,7 @@ func TestRun_ReturnsWhenTheLeadershipIsLostInAnOutage(t *testing.T) {
 		store.Up()
 		<-again.leads
 		again.quit()
-		if err := <-again.ended; err != nil {
-			t.Error(err)
-		}
+		again.ends(t, nil)
 	})
 }
 
@@ -140,9 +136,7 @@ func TestRun_TellsAtOnceThatItStoppedEvenIfTheWorkHangs(t *testing.T) {
 		store.Lose(name)
 		<-a.stopped
 		close(hang)
-		if err := <-a.ended; !errors.Is(err, leasehold.ErrLost) {
-			t.Errorf("ended with %v, want ErrLost", err)
-		}
+		a.ends(t, leasehold.ErrLost)
 	})
 }
 
@@ -153,9 +147,7 @@ func TestRun_EndsACampaignThatIsNotWon(t *testing.T) {
 		a := run(t, client, "a", nil)
 		store.AwaitWaiters(name, 1)
 		a.quit()
-		if err := <-a.ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v, want Canceled", err)
-		}
+		a.ends(t, context.Canceled)
 		if len(a.stopped) != 1 || len(a.leads) != 0 {
 			t.Errorf("stopped %d times, led %d times", len(a.stopped), len(a.leads))
 		}
@@ -163,50 +155,41 @@ func TestRun_EndsACampaignThatIsNotWon(t *testing.T) {
 	})
 }
 
-func TestRunOrDie_PanicsByAConfigurationThatIsInvalid(t *testing.T) {
-	client, _ := leaseholdtest.New(t)
-	nothing := leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
-	for what, config := range map[string]leaderelection.LeaderElectionConfig{
-		"no client":    {Name: name, Callbacks: nothing},
-		"no name":      {Client: client, Callbacks: nothing},
-		"no callbacks": {Client: client, Name: name},
-		"a TTL of 1ns": {Client: client, Name: name, Callbacks: nothing, LeaseDuration: 1},
-	} {
-		func() {
-			defer func() {
-				if err, _ := recover().(error); !errors.Is(err, leasehold.ErrInvalid) {
-					t.Errorf("%s: it panicked with %v, want ErrInvalid", what, err)
-				}
-			}()
-			leaderelection.RunOrDie(t.Context(), config)
-		}()
-	}
-}
-
 // OnStoppedLeading mostly ends the process, which would hide why the election is impossible.
-func TestRun_DoesNotTellOfALeadershipThatCouldNotBeHad(t *testing.T) {
+func TestRunOrDie_PanicsIfTheElectionIsImpossible(t *testing.T) {
 	client, store := leaseholdtest.New(t)
 	closed := store.Client()
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
+	callbacks := leaderelection.LeaderCallbacks{
+		OnStartedLeading: func(context.Context) { t.Error("it leads") },
+		OnStoppedLeading: func() { t.Error("it stopped to lead") },
+	}
 	for what, row := range map[string]struct {
-		client *leasehold.Client
-		name   string
+		config leaderelection.LeaderElectionConfig
 		want   error
 	}{
-		"no client":                {nil, name, leasehold.ErrInvalid},
-		"an invalid name":          {client, "", leasehold.ErrInvalid},
-		"a client that was closed": {closed, name, leasehold.ErrClosed},
-		"a store that refuses it":  {refusing(t), name, driver.ErrPermanent},
+		"no client":    {leaderelection.LeaderElectionConfig{Name: name, Callbacks: callbacks}, leasehold.ErrInvalid},
+		"no name":      {leaderelection.LeaderElectionConfig{Client: client, Callbacks: callbacks}, leasehold.ErrInvalid},
+		"no callbacks": {leaderelection.LeaderElectionConfig{Client: client, Name: name}, leasehold.ErrInvalid},
+		"a TTL of 1ns": {
+			leaderelection.LeaderElectionConfig{Client: client, Name: name, Callbacks: callbacks, LeaseDuration: 1}, leasehold.ErrInvalid,
+		},
+		"a client that was closed": {leaderelection.LeaderElectionConfig{Client: closed, Name: name, Callbacks: callbacks}, leasehold.ErrClosed},
+		"a store that refuses it":  {leaderelection.LeaderElectionConfig{Client: refusing(t), Name: name, Callbacks: callbacks}, driver.ErrPermanent},
 	} {
-		err := leaderelection.Run(t.Context(), leaderelection.LeaderElectionConfig{Client: row.client, Name: row.name, Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(context.Context) { t.Errorf("%s: it leads", what) },
-			OnStoppedLeading: func() { t.Errorf("%s: it stopped to lead", what) },
-		}})
-		if !errors.Is(err, row.want) {
-			t.Errorf("%s: %v, want %v", what, err, row.want)
-		}
+		t.Run(what, func(t *testing.T) {
+			if err := leaderelection.Run(t.Context(), row.config); !errors.Is(err, row.want) {
+				t.Errorf("Run: %v, want %v", err, row.want)
+			}
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, row.want) {
+					t.Errorf("it panicked with %v, want %v", err, row.want)
+				}
+			}()
+			leaderelection.RunOrDie(t.Context(), row.config)
+		})
 	}
 }
 
