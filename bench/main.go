@@ -114,25 +114,32 @@ func with(e effort, who *regexp.Regexp, f func(*bench)) error {
 	})
 }
 
-// choice has the values of the flags.
-type choice struct {
-	only, who string
-	quick     bool
-	json      string
-}
-
 func main() {
 	serveEtcdIfAsked()
-	var c choice
-	flag.StringVar(&c.only, "only", "", "run only experiments with names that match this regular expression")
-	flag.StringVar(&c.who, "who", "", "compare only contenders with names that match this regular expression")
-	flag.BoolVar(&c.quick, "quick", false, "measure briefly")
-	flag.StringVar(&c.json, "json", "", "write the figures to this file, as JSON")
+	var only, who regexp.Regexp
+	all := regexp.MustCompile("")
+	flag.TextVar(&only, "only", all, "run only experiments with names that match this regular expression")
+	flag.TextVar(&who, "who", all, "compare only contenders with names that match this regular expression")
+	brief := flag.Bool("quick", false, "measure briefly")
+	json := flag.String("json", "", "write the figures to this file, as JSON")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exit(run(ctx, c))
+	e := full
+	if *brief {
+		e = quick
+	}
+	exit(with(e, &who, func(b *bench) {
+		r := &report{Go: runtime.Version(), Redis: b.srv.Info(b, "server")["redis_version"], CPUs: runtime.NumCPU(), Quick: *brief}
+		fmt.Printf("%s, Redis %s, %d CPUs\n\n", r.Go, r.Redis, r.CPUs)
+		failed := b.run(ctx, &only, r)
+		fmt.Printf("%.0f s\n", r.Seconds)
+		if *json != "" {
+			failed = errors.Join(failed, r.write(*json))
+		}
+		check(failed)
+	}))
 }
 
 func exit(err error) {
@@ -143,43 +150,23 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-func run(ctx context.Context, c choice) error {
-	only, err := regexp.Compile(c.only)
-	if err != nil {
-		return err
-	}
-	who, err := regexp.Compile(c.who)
-	if err != nil {
-		return err
-	}
-	e := full
-	if c.quick {
-		e = quick
-	}
-	var failed error
-	err = with(e, who, func(b *bench) {
-		r := &report{Go: runtime.Version(), Redis: b.srv.Info(b, "server")["redis_version"], CPUs: runtime.NumCPU(), Quick: c.quick}
-		fmt.Printf("%s, Redis %s, %d CPUs\n\n", r.Go, r.Redis, r.CPUs)
-		started := time.Now()
-		for _, e := range experiments() {
-			if !only.MatchString(e.name) {
-				continue
-			}
-			t, err := b.measure(ctx, e)
-			if err != nil { // the remaining experiments may still succeed
-				failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
-				continue
-			}
-			r.Tables = append(r.Tables, t)
-			fmt.Println(t.markdown())
+// run runs the selected experiments, prints their tables and adds them to the report.
+func (b *bench) run(ctx context.Context, only *regexp.Regexp, r *report) (failed error) {
+	started := time.Now()
+	for _, e := range experiments() {
+		if !only.MatchString(e.name) {
+			continue
 		}
-		r.Seconds = time.Since(started).Seconds()
-		fmt.Printf("%.0f s\n", r.Seconds)
-		if c.json != "" {
-			check(r.write(c.json))
+		t, err := b.measure(ctx, e)
+		if err != nil { // the remaining experiments may still succeed
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
+			continue
 		}
-	})
-	return errors.Join(failed, err)
+		r.Tables = append(r.Tables, t)
+		fmt.Println(t.markdown())
+	}
+	r.Seconds = time.Since(started).Seconds()
+	return failed
 }
 
 // measure runs one experiment on an empty server.
