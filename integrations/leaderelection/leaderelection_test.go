@@ -56,33 +56,7 @@ func (c *candidate) ends(t *testing.T, want error) {
 	}
 }
 
-func TestRun_LeadsUntilItsContextEndsAndThenTheNextLeads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, store := leaseholdtest.New(t)
-		a := run(t, client, "a", nil) // returns at once, as callbacks do that start controllers
-		<-a.leads
-		b := run(t, store.Client(), "b", nil)
-		time.Sleep(time.Hour)
-		if len(b.leads) != 0 || len(a.stopped) != 0 {
-			t.Error("the leadership changed without a reason")
-		}
-		a.quit()
-		a.ends(t, nil)
-		<-b.leads
-		if len(a.stopped) != 1 {
-			t.Errorf("OnStoppedLeading was called %d times", len(a.stopped))
-		}
-		for _, want := range []string{"a", "b"} {
-			if got := <-b.leaders; got != want {
-				t.Errorf("the new leader is %q, want %q", got, want)
-			}
-		}
-		b.quit()
-		b.ends(t, nil)
-	})
-}
-
-func TestRun_LetsNobodyLeadBeforeTheWorkHasReturned(t *testing.T) {
+func TestRun_LeadsUntilItsWorkHasReturnedAndThenTheNextLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, store := leaseholdtest.New(t)
 		a := run(t, client, "a", func(ctx context.Context) {
@@ -90,15 +64,28 @@ func TestRun_LetsNobodyLeadBeforeTheWorkHasReturned(t *testing.T) {
 			time.Sleep(12 * time.Second)
 		})
 		<-a.leads
-		b := run(t, store.Client(), "b", nil)
+		b := run(t, store.Client(), "b", nil) // returns at once, as callbacks do that start controllers
+		time.Sleep(time.Hour)
+		if len(b.leads) != 0 || len(a.stopped) != 0 {
+			t.Error("the leadership changed without a reason")
+		}
 		a.quit()
 		<-a.stopped // at once: a program may exit here
 		time.Sleep(10 * time.Second)
 		if len(b.leads) != 0 {
 			t.Error("two lead at once")
 		}
-		<-b.leads
 		a.ends(t, nil)
+		<-b.leads
+		time.Sleep(time.Hour)
+		if len(a.stopped) != 0 || len(b.stopped) != 0 {
+			t.Errorf("OnStoppedLeading was called another %d times, and %d times by the next leader", len(a.stopped), len(b.stopped))
+		}
+		for _, want := range []string{"a", "b"} {
+			if got := <-b.leaders; got != want {
+				t.Errorf("the new leader is %q, want %q", got, want)
+			}
+		}
 		b.quit()
 		b.ends(t, nil)
 	})
