@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/teststore"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -460,7 +459,8 @@ func (c *callPlay) breakLease(t turn) {
 	c.ended[id] = true
 	c.tell("%d breaks %s", t.caller, id)
 	c.mu.Unlock()
-	reply, err := c.drivers[t.process].(driver.Breaker).Break(context.Background(), "k", id, "by hand")
+	breaker, _ := driver.As[driver.Breaker](c.drivers[t.process])
+	reply, err := breaker.Break(context.Background(), "k", id, "by hand")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.tell("%d has broken it: %s", t.caller, answerText(reply, err))
@@ -498,33 +498,16 @@ func newCallPlay(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *callPla
 		c.nodes = append(c.nodes, teststore.NewTable(func() time.Time { return time.Now().Add(ahead) }))
 		c.look = append(c.look, c.nodes[i].Join())
 	}
-	forgotten, late := false, rng.IntN(4) == 0
+	late := rng.IntN(4) == 0
 	for process, name := range []string{"A", "B"} {
 		var asked []driver.Driver
 		for i, table := range c.nodes {
-			d := recorder{table.Join(), c, i}
-			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), ids: true, store: d}
-			m.forget = func() driver.Driver {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				if !forgotten {
-					forgotten = true
-					table.Forget()
-				}
-				return d
-			}
+			m := p.reach(t, fmt.Sprintf("%s at %d", name, i+1), table, recorder{table.Join(), c, i})
+			m.ids = true
 			asked, ways = append(asked, m), append(ways, m.from)
 		}
-		c.drivers[process] = asked[0]
-		if c.quorum {
-			q, err := quorumdriver.New(asked, quorumdriver.WithTimeout(time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.drivers[process] = q
-			if late {
-				continue
-			}
+		q := together(t, asked)
+		if c.drivers[process] = q; c.quorum && !late {
 			// It is set up: nodes that are new serve only when all of them have answered.
 			if reply, err := q.Acquire(t.Context(), driver.Request{Key: "first", ID: name, TTL: time.Second}); err != nil || reply.State != driver.Granted {
 				t.Fatal(reply, err)

@@ -15,9 +15,9 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
+	"github.com/leasehold-go/leasehold/internal/test/teststore"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -26,7 +26,9 @@ import (
 type system struct {
 	name  string
 	fates []fate
-	open  func(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func())
+	nodes int // one store, or a quorum of three
+	// served is set if the clients ask two replicas of a service, which use the store.
+	served bool
 	// lives is the longest time for which a node may keep the effect of a late message, such as
 	// a place in its queue: a replica has no record of another one's messages to a minority.
 	lives time.Duration
@@ -36,45 +38,51 @@ type system struct {
 }
 
 var systems = []system{
-	{"engine", []fate{lost, unanswered, slow, late, held}, openEngine, 0, true},
-	{"service of two replicas", []fate{lost, unanswered, slow, late, held}, openService, 0, true},
-	{"service on a quorum", []fate{unanswered, slow, late}, openServiceOnQuorum, timing.TicketLife("an address"), false},
-	{"quorum of three", []fate{lost, unanswered, slow, late, held, forgets}, openQuorum, 0, false},
+	{name: "engine", fates: []fate{lost, unanswered, slow, late, held}, nodes: 1, queues: true},
+	{name: "service of two replicas", fates: []fate{lost, unanswered, slow, late, held}, nodes: 1, served: true, queues: true},
+	{name: "service on a quorum", fates: []fate{unanswered, slow, late}, nodes: 3, served: true, lives: timing.TicketLife("an address")},
+	{name: "quorum of three", fates: []fate{lost, unanswered, slow, late, held, forgets}, nodes: 3},
 }
 
-func openEngine(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
-	store := memdriver.New()
-	clients, all := shared(p, store, names)
-	return clients, leftIn(store), func() { closeAll(t, all...) }
-}
-
-func openService(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
-	store := memdriver.New()
-	inner, all := shared(p, store, replicaNames)
-	clients, stop := replicas(t, p, inner, names)
-	return clients, leftIn(store), func() {
-		stop()
-		closeAll(t, all...)
+// open opens a driver for each client. stop ends the services.
+func (sys system) open(t *testing.T, p *post, names []string) (clients []driver.Driver, tables []*teststore.Table, stop func()) {
+	for range sys.nodes {
+		tables = append(tables, teststore.NewTable(time.Now))
 	}
+	if !sys.served {
+		return openStores(t, p, tables, names), tables, func() {}
+	}
+	clients, stop = replicas(t, p, openStores(t, p, tables, replicaNames), names)
+	return clients, tables, stop
 }
 
-// shared are drivers of one store. all are to be closed.
-func shared(p *post, store *memdriver.Driver, names []string) (drivers, all []driver.Driver) {
-	all = []driver.Driver{store}
+// openStores opens a driver of one table, or of a quorum of tables, for each name.
+func openStores(t *testing.T, p *post, tables []*teststore.Table, names []string) (drivers []driver.Driver) {
 	for _, name := range names {
-		m := &mailed{post: p, from: name, store: store.Join()}
-		drivers, all = append(drivers, m), append(all, m.store)
+		var nodes []driver.Driver
+		for i, table := range tables {
+			from := name
+			if len(tables) > 1 {
+				from = fmt.Sprintf("%s at %d", name, i+1)
+			}
+			nodes = append(nodes, p.reach(t, from, table, table.Join()))
+		}
+		drivers = append(drivers, together(t, nodes))
 	}
-	return drivers, all
+	return drivers
 }
 
-func openServiceOnQuorum(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
-	inner, left, all := quorums(t, p, replicaNames)
-	clients, stop := replicas(t, p, inner, names)
-	return clients, left, func() {
-		stop()
-		closeAll(t, all()...)
+// together returns a quorum of nodes, or a single node itself.
+func together(t *testing.T, nodes []driver.Driver) driver.Driver {
+	t.Helper()
+	if len(nodes) == 1 {
+		return nodes[0]
 	}
+	q, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
 }
 
 // replicaNames are the names of the services at their store.
@@ -104,9 +112,9 @@ func replicas(t *testing.T, p *post, stores []driver.Driver, names []string) (cl
 		})
 	}
 	for i, name := range names {
-		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{
-			Transport: &mailedHTTP{post: p, from: name, replicas: transports, n: 2 * i},
-		}), httpdriver.WithTimeout(1500*time.Millisecond))
+		through := &mailedHTTP{sender: sender{post: p, from: name}, replicas: transports, n: 2 * i}
+		d, err := httpdriver.Open("http://service", httpdriver.WithClient(&http.Client{Transport: through}),
+			httpdriver.WithTimeout(1500*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,85 +127,15 @@ func replicas(t *testing.T, p *post, stores []driver.Driver, names []string) (cl
 	}
 }
 
-func openQuorum(t *testing.T, p *post, names []string) (clients []driver.Driver, left func() error, end func()) {
-	clients, left, all := quorums(t, p, names)
-	return clients, left, func() { closeAll(t, all()...) }
-}
-
-// quorums are majorities of the same three nodes, of which one may forget.
-func quorums(t *testing.T, p *post, names []string) (drivers []driver.Driver, left func() error, all func() []driver.Driver) {
-	n := &nodes{asked: make([][3]*mailed, len(names))}
-	for i := range n.stores {
-		n.stores[i] = memdriver.New()
-		n.all = append(n.all, n.stores[i])
+// left returns an error if a table still has holders or waiters of the lock.
+func left(table *teststore.Table) error {
+	d := table.Join()
+	defer d.Close()
+	snap, err := d.Inspect(context.Background(), "k")
+	if err == nil && len(snap.Holders)+len(snap.Waiters) > 0 {
+		err = fmt.Errorf("left behind: %+v", snap)
 	}
-	for c, name := range names {
-		var asked []driver.Driver
-		for i := range n.stores {
-			m := &mailed{post: p, from: fmt.Sprintf("%s at %d", name, i+1), store: n.stores[i]}
-			m.forget = func() driver.Driver { return n.forget(i, m) }
-			n.asked[c][i] = m
-			asked = append(asked, m)
-		}
-		q, err := quorumdriver.New(asked, quorumdriver.WithTimeout(time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		drivers = append(drivers, q)
-	}
-	left = func() error {
-		return errors.Join(leftIn(n.stores[0])(), leftIn(n.stores[1])(), leftIn(n.stores[2])())
-	}
-	return drivers, left, func() []driver.Driver { return n.all }
-}
-
-// nodes are three stores that clients ask.
-type nodes struct {
-	mu        sync.Mutex
-	stores    [3]*memdriver.Driver
-	all       []driver.Driver
-	asked     [][3]*mailed
-	forgotten bool
-}
-
-// forget empties the ith node, unless one has forgotten before: it restarts without its
-// data, for all clients. The caller holds the lock of m.
-func (n *nodes) forget(i int, m *mailed) driver.Driver {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.forgotten {
-		return n.stores[i]
-	}
-	n.forgotten = true
-	n.stores[i] = memdriver.New()
-	n.all = append(n.all, n.stores[i])
-	for _, of := range n.asked {
-		if other := of[i]; other != m {
-			other.mu.Lock()
-			other.store = n.stores[i]
-			other.mu.Unlock()
-		}
-	}
-	return n.stores[i]
-}
-
-// leftIn returns an error if a store still has holders or waiters of the lock.
-func leftIn(s *memdriver.Driver) func() error {
-	return func() error {
-		snap, err := s.Inspect(context.Background(), "k")
-		if err == nil && len(snap.Holders)+len(snap.Waiters) > 0 {
-			err = fmt.Errorf("left behind: %+v", snap)
-		}
-		return err
-	}
-}
-
-func closeAll(t *testing.T, all ...driver.Driver) {
-	for _, d := range all {
-		if err := d.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	}
+	return err
 }
 
 // scene is one play of some clients.
@@ -385,7 +323,7 @@ var programs = []program{
 func play(t *testing.T, sys system, pr program, plan map[int]fate) (wrongs []string, messages int, log []string) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPost(plan)
-		drivers, left, end := sys.open(t, p, pr.clients)
+		drivers, tables, stop := sys.open(t, p, pr.clients)
 		var clients []*leasehold.Client
 		for _, d := range drivers {
 			c, err := leasehold.New(d, leasehold.WithTTL(ttl))
@@ -402,10 +340,12 @@ func play(t *testing.T, sys system, pr program, plan map[int]fate) (wrongs []str
 			}
 		}
 		time.Sleep(lateness + sys.lives + 100*time.Millisecond) // late messages have arrived
-		if err := left(); err != nil {
-			s.wrong("%v", err)
+		for _, table := range tables {
+			if err := left(table); err != nil {
+				s.wrong("%v", err)
+			}
 		}
-		end()
+		stop()
 		p.stop()
 		for _, id := range p.returned {
 			s.wrong("%s was granted after its release", id)

@@ -2,13 +2,10 @@ package explore_test
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/teststore"
 )
 
 // fate is the outcome of a message.
@@ -69,10 +66,11 @@ type post struct {
 	// missing are the senders whose messages have not arrived, or not in time. Where a plan
 	// disturbs two messages, they are the senders of both: a waiter may lose its turn if its
 	// renewal and its hint are both late.
-	missing  []string
-	released map[string]bool // ids of leases whose release has been answered
-	returned []string        // released ids that were granted again (P7)
-	strays   sync.WaitGroup
+	missing   []string
+	released  map[string]bool // ids of leases whose release has been answered
+	returned  []string        // released ids that were granted again (P7)
+	forgotten bool            // a store has lost its data
+	strays    sync.WaitGroup
 }
 
 type letter struct {
@@ -180,6 +178,16 @@ func (p *post) granted(id string) {
 	}
 }
 
+// forget makes a store lose its data, as by a restart, unless another one has lost its data before.
+func (p *post) forget(table *teststore.Table) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.forgotten {
+		p.forgotten = true
+		table.Forget()
+	}
+}
+
 // heard reports whether all messages of these senders have arrived.
 func (p *post) heard(from ...string) bool {
 	p.mu.Lock()
@@ -199,271 +207,6 @@ func (p *post) after(d time.Duration, f func()) {
 		time.Sleep(d)
 		f()
 	})
-}
-
-// mailed is a driver that is called through a post.
-type mailed struct {
-	*post
-	from string
-	ids  bool // messages name their leases
-
-	mu     sync.Mutex
-	store  driver.Driver
-	forget func() driver.Driver // returns an empty store; nil if this one does not forget
-}
-
-func (m *mailed) inner() driver.Driver {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.store
-}
-
-// call sends one message about a lease.
-func (m *mailed) call(ctx context.Context, what, id string, f func(context.Context) error) error {
-	if m.ids {
-		what += " " + id
-	}
-	switch fate := m.send(m.from, what); fate {
-	case lost:
-		return errNoAnswer
-	case late:
-		m.after(lateness, func() { _ = f(context.Background()) })
-		return errNoAnswer
-	case unanswered:
-		_ = f(context.Background())
-		return errNoAnswer
-	case slow:
-		err := f(context.Background())
-		select {
-		case <-time.After(slowness):
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	case delayed, awaited:
-		done := make(chan error, 1)
-		there, back := while, time.Duration(0)
-		if fate == awaited {
-			there, back = back, there
-		}
-		m.after(there, func() {
-			err := f(context.Background())
-			time.Sleep(back)
-			done <- err
-		})
-		select {
-		case err := <-done:
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	case forgets:
-		if m.forget != nil {
-			m.mu.Lock()
-			m.store = m.forget()
-			m.mu.Unlock()
-		}
-		fallthrough
-	default:
-		return f(ctx)
-	}
-}
-
-func (m *mailed) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
-	var got driver.Reply
-	err = m.call(ctx, "acquire", req.ID, func(ctx context.Context) (err error) {
-		r, err := m.inner().Acquire(ctx, req)
-		if m.mu.Lock(); err == nil {
-			got = r
-		}
-		m.mu.Unlock()
-		if err == nil && r.State == driver.Granted {
-			m.granted(req.ID)
-		}
-		return err
-	})
-	if err != nil {
-		return driver.Reply{}, err
-	}
-	return got, nil
-}
-
-func (m *mailed) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	for i, ref := range refs {
-		var got driver.Reply
-		err := m.call(ctx, "renew", ref.ID, func(ctx context.Context) (err error) {
-			m.inner().Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) {
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				got, err = r, e
-			})
-			return err
-		})
-		if err != nil { // it may be answered yet
-			each(i, driver.Reply{}, err)
-		} else {
-			each(i, got, nil)
-		}
-	}
-}
-
-func (m *mailed) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	var got driver.Reply
-	err := m.call(ctx, "release", ref.ID, func(ctx context.Context) error {
-		r, err := m.inner().Release(ctx, ref)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		got = r
-		return err
-	})
-	if err != nil {
-		return driver.Reply{}, err
-	}
-	return got, nil
-}
-
-// Close leaves the store open for late messages.
-func (m *mailed) Close() error { return nil }
-
-// Watch implements [driver.Watcher]. Hints are sent by the post too.
-func (m *mailed) Watch(hear func(driver.Hint)) (driver.Subscription, error) {
-	var mu sync.Mutex // one at a time
-	tell := func(h driver.Hint) {
-		mu.Lock()
-		defer mu.Unlock()
-		hear(h)
-	}
-	return m.inner().(driver.Watcher).Watch(func(h driver.Hint) {
-		m.strays.Go(func() { // a store does not wait
-			switch m.send(m.from, "hint") {
-			case lost, unanswered:
-			case slow:
-				m.after(slowness, func() { tell(h) })
-			case late:
-				m.after(lateness, func() { tell(h) })
-			default:
-				tell(h)
-			}
-		})
-	})
-}
-
-func (m *mailed) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	return m.inner().(driver.Inspector).Inspect(ctx, key)
-}
-
-func (m *mailed) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
-	return m.inner().(driver.Inspector).List(ctx, prefix, cursor)
-}
-
-func (m *mailed) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	return m.inner().(driver.Breaker).Break(ctx, key, id, reason)
-}
-
-func (m *mailed) Marked(ctx context.Context) (mark driver.Mark, ok bool, err error) {
-	type marked struct {
-		driver.Mark
-		ok bool
-	}
-	got, err := guarded(ctx, m, "look at the mark", func(ctx context.Context) (v marked, err error) {
-		v.Mark, v.ok, err = m.inner().(driver.Marker).Marked(ctx)
-		return v, err
-	})
-	return got.Mark, got.ok, err
-}
-
-func (m *mailed) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
-	return guarded(ctx, m, "reserve", func(ctx context.Context) (bool, error) {
-		return m.inner().(driver.Marker).Reserve(ctx, by, life)
-	})
-}
-
-func (m *mailed) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	_, err := guarded(ctx, m, "mark", func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, m.inner().(driver.Marker).Mark(ctx, mark, by)
-	})
-	return err
-}
-
-// guarded sends a message about the mark of a node.
-func guarded[T any](ctx context.Context, m *mailed, what string, f func(context.Context) (T, error)) (T, error) {
-	var got T
-	err := m.call(ctx, what, "", func(ctx context.Context) error {
-		v, err := f(ctx)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		got = v
-		return err
-	})
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil {
-		var zero T
-		return zero, err
-	}
-	return got, nil
-}
-
-// mailedHTTP sends requests to replicas in turn, two to each, by way of a post.
-type mailedHTTP struct {
-	*post
-	from     string
-	replicas []http.RoundTripper
-
-	mu sync.Mutex
-	n  int
-}
-
-func (m *mailedHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
-	if strings.HasSuffix(req.URL.Path, "/events") {
-		return m.replicas[0].RoundTrip(req) // a stream; its hints are sent by the post of the store
-	}
-	fate := m.send(m.from, req.Method)
-	m.mu.Lock()
-	to := m.replicas[m.n/2%len(m.replicas)] // two go to each, so that a repetition meets both cases
-	m.n++
-	m.mu.Unlock()
-	body, err := bodyOf(req)
-	if err != nil {
-		return nil, err
-	}
-	again := func() {
-		copied := req.Clone(context.Background())
-		copied.Body = io.NopCloser(strings.NewReader(body))
-		if resp, err := to.RoundTrip(copied); err == nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
-			_ = resp.Body.Close()
-		}
-	}
-	switch fate {
-	case lost:
-		return nil, errNoAnswer
-	case late:
-		m.after(lateness, again)
-		return nil, errNoAnswer
-	case unanswered:
-		again()
-		return nil, errNoAnswer
-	case slow:
-		again()
-		select {
-		case <-time.After(slowness):
-		case <-req.Context().Done():
-			return nil, req.Context().Err()
-		}
-		return nil, errNoAnswer
-	}
-	req.Body = io.NopCloser(strings.NewReader(body))
-	return to.RoundTrip(req)
-}
-
-func bodyOf(req *http.Request) (string, error) {
-	if req.Body == nil {
-		return "", nil
-	}
-	defer req.Body.Close()
-	body, err := io.ReadAll(req.Body)
-	return string(body), err
 }
 
 var plan = flag.String("explore.plan", "", "play this plan only, as in 3=late,7=lost")
