@@ -43,8 +43,7 @@ var againRows = []row{
 				l.Fatal("a repetition is not marked Replayed")
 			}
 			q.release("asks", driver.Released)
-			q.hear(driver.HintGranted, "renews")
-			q.renew("renews", driver.Granted)
+			q.enters("renews")
 			if !q.acquire("renews", driver.Granted, waits(long)).Replayed {
 				l.Fatal("a repetition is not marked Replayed")
 			}

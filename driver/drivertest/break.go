@@ -120,8 +120,7 @@ var breakRows = []row{
 			p.acquire("a", driver.Granted)
 			q.acquire("b", driver.Queued, waits(long))
 			p.breaks("a", driver.Released)
-			q.hear(driver.HintGranted, "b")
-			q.renew("b", driver.Granted)
+			q.enters("b")
 		}},
 }
 
@@ -139,13 +138,9 @@ func (p *process) hearsBreak(name string) {
 // breaks breaks the row's lease or ticket called name.
 func (p *process) breaks(name string, want driver.State) {
 	p.Helper()
-	b, ok := driver.As[driver.Breaker](p.d)
-	if !ok {
-		p.Fatal("the driver does not implement driver.Breaker; set Without: drivertest.Break if this is intended")
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	reply, err := b.Break(ctx, p.key, p.id(name), reason)
+	reply, err := optional[driver.Breaker](p, Break).Break(ctx, p.key, p.id(name), reason)
 	if err != nil {
 		p.Fatalf("break %s: %v", name, err)
 	}

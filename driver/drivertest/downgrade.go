@@ -37,10 +37,7 @@ var downgradeRows = []row{
 			q.acquire("w", driver.Queued, waits(long))
 			q.acquire("r3", driver.Queued, shared, waits(long))
 			p.acquire("a", driver.Granted, shared)
-			for _, name := range []string{"r1", "r2"} {
-				q.hear(driver.HintGranted, name)
-				q.renew(name, driver.Granted)
-			}
+			q.enters("r1", "r2")
 			q.renew("w", driver.Queued)
 			q.renew("r3", driver.Queued)
 		}},

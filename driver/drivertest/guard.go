@@ -101,11 +101,7 @@ const markName = "5.abc-DEF"
 
 func (p *process) marker() driver.Marker {
 	p.Helper()
-	m, ok := driver.As[driver.Marker](p.d)
-	if !ok {
-		p.Fatal("the driver does not implement driver.Marker; set Without: drivertest.Guard if this is intended")
-	}
-	return m
+	return optional[driver.Marker](p, Guard)
 }
 
 func (p *process) mark(quarantine time.Duration) {

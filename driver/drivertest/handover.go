@@ -65,8 +65,7 @@ var handOverRows = []row{
 			if l.cfg.Without&Policies == 0 {
 				p.acquire("barger", driver.Busy, policy(driver.Barging))
 			}
-			q.hear(driver.HintGranted, "a")
-			q.renew("a", driver.Granted)
+			q.enters("a")
 		}},
 	{"handover/a chain", Queue | Watch,
 		"each release wakes exactly the next waiter in order, also in another process",
@@ -136,8 +135,7 @@ var handOverRows = []row{
 			q.renew("a", driver.Queued)
 			p.acquire("mute", driver.Granted, waits(long))
 			p.release("mute", driver.Released)
-			q.hear(driver.HintGranted, "a")
-			q.renew("a", driver.Granted)
+			q.enters("a")
 		}},
 	{"handover/the new head is notified", Queue | Watch,
 		"only the head of the queue asks at the holder's expiry; a waiter that becomes the head needs a hint",
@@ -163,8 +161,7 @@ var handOverRows = []row{
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "gone")
 			p.release("gone", driver.Released)
-			q.hear(driver.HintGranted, "a")
-			q.renew("a", driver.Granted)
+			q.enters("a")
 		}},
 	{"handover/a barging waiter is woken", Queue | Watch | Policies,
 		"a barging waiter gets a hint that the room is free, and asks; if it were handed the room, no other request could barge",
@@ -238,8 +235,7 @@ var deadRows = []row{
 			q.acquireBy(start, 3*l.window, "a", driver.Queued, waits(long))
 			l.pass(3 * l.window)
 			q.renew("a", driver.Queued)
-			p.hear(driver.HintGranted, "after")
-			p.renew("after", driver.Granted)
+			p.enters("after")
 			p.renew("before", driver.Gone)
 		}},
 	{"dead/a waiter that asks within the window keeps the other tickets of its process", Queue | Watch,
@@ -259,8 +255,7 @@ var deadRows = []row{
 			p.renewBy(start, 3*l.window, "last", driver.Queued)
 			l.pass(3 * l.window)
 			q.renew("a", driver.Queued)
-			p.hear(driver.HintGranted, "other")
-			p.renew("other", driver.Granted)
+			p.enters("other")
 		}},
 	{"dead/a waiter that asks in time keeps the other tickets of its process", Queue | Watch,
 		"one hint was lost, but the process is alive: its next request proves it before another request finds it suspect",
@@ -287,7 +282,6 @@ var deadRows = []row{
 			q.acquire("holder2", driver.Granted)
 			p.acquire("again", driver.Queued, waits(long))
 			q.release("holder2", driver.Released)
-			p.hear(driver.HintGranted, "again")
-			p.renew("again", driver.Granted)
+			p.enters("again")
 		}},
 }

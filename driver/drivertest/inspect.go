@@ -280,7 +280,7 @@ func (p *process) inspect(key string) driver.Snapshot {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	snap, err := p.inspector().Inspect(ctx, key)
+	snap, err := optional[driver.Inspector](p, Inspect).Inspect(ctx, key)
 	if err != nil {
 		p.Fatalf("inspect %q: %v", key, err)
 	}
@@ -294,7 +294,7 @@ func (p *process) list(prefix string) map[string]bool {
 	defer cancel()
 	found := map[string]bool{}
 	for cursor := ""; ; {
-		keys, next, err := p.inspector().List(ctx, prefix, cursor)
+		keys, next, err := optional[driver.Inspector](p, Inspect).List(ctx, prefix, cursor)
 		if err != nil {
 			p.Fatalf("list %q: %v", prefix, err)
 		}
@@ -305,13 +305,4 @@ func (p *process) list(prefix string) map[string]bool {
 			return found
 		}
 	}
-}
-
-func (p *process) inspector() driver.Inspector {
-	p.Helper()
-	in, ok := driver.As[driver.Inspector](p.d)
-	if !ok {
-		p.Fatal("the driver does not implement driver.Inspector; set Without: drivertest.Inspect if this is intended")
-	}
-	return in
 }

@@ -131,14 +131,10 @@ var limitRows = []row{
 				q.acquire(name, driver.Queued, places(3, 1), waits(long))
 			}
 			p.release("a", driver.Released)
-			for _, name := range []string{"b", "c", "d"} {
-				q.hear(driver.HintGranted, name)
-				q.renew(name, driver.Granted)
-			}
+			q.enters("b", "c", "d")
 			q.renew("e", driver.Queued)
 			q.release("c", driver.Released)
-			q.hear(driver.HintGranted, "e")
-			q.renew("e", driver.Granted)
+			q.enters("e")
 		}},
 	{"limit/places have numbers", Limits,
 		"a job that has a place must know which, such as which graphics card: no other live holder may have it, and it must not change",
@@ -234,8 +230,7 @@ var resizeRows = []row{
 			q.acquire("b", driver.Queued, places(1, 1), waits(long))
 			q.acquire("c", driver.Queued, places(1, 1), waits(long))
 			p.acquire("to-2", driver.Resized, places(2, 1), resize)
-			q.hear(driver.HintGranted, "b")
-			q.renew("b", driver.Granted)
+			q.enters("b")
 			q.renew("c", driver.Queued)
 		}},
 	{"resize/a waiter that can never enter blocks no waiter", Limits | Resize | Queue,

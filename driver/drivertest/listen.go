@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -26,11 +27,7 @@ func (p *process) listen() *process {
 // listenBy subscribes the process with a function of the row's own.
 func (p *process) listenBy(f func(driver.Hint)) {
 	p.Helper()
-	w, ok := driver.As[driver.Watcher](p.d)
-	if !ok {
-		p.Fatal("the driver does not implement driver.Watcher; set Without: drivertest.Watch if this is intended")
-	}
-	sub, err := w.Watch(f)
+	sub, err := optional[driver.Watcher](p, Watch).Watch(f)
 	if err != nil {
 		p.Fatalf("watch: %v", err)
 	}
@@ -67,6 +64,25 @@ func (p *process) address() string {
 func (p *process) hear(kind driver.HintKind, name string) driver.Hint {
 	p.Helper()
 	return p.hearAny(func(h driver.Hint) bool { return h.Kind == kind && h.ID == p.id(name) }, name)
+}
+
+// enters waits until the tickets are handed the room, in this order, and confirms each by a renewal.
+func (p *process) enters(names ...string) {
+	p.Helper()
+	for _, name := range names {
+		p.hear(driver.HintGranted, name)
+		p.renew(name, driver.Granted)
+	}
+}
+
+// optional returns the driver as the optional interface that the feature needs.
+func optional[T any](p *process, feature Feature) T {
+	p.Helper()
+	found, ok := driver.As[T](p.d)
+	if !ok {
+		p.Fatalf("the driver does not implement %v; set Without: drivertest.%v if this is intended", reflect.TypeFor[T](), feature)
+	}
+	return found
 }
 
 // hearAny waits for a hint for which wanted returns true.

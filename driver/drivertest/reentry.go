@@ -1,7 +1,6 @@
 package drivertest
 
 import (
-	"errors"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -119,9 +118,7 @@ var reentryRows = []row{
 					if l.cfg.Without&Queue != 0 && more != nil {
 						continue
 					}
-					if reply, err := q.try(q.request(name, append(more, opts...))); !errors.Is(err, driver.ErrMismatch) {
-						l.Fatalf("acquire %s: %+v, %v; want driver.ErrMismatch", name, reply, err)
-					}
+					q.refused(name, driver.ErrMismatch, append(more, opts...)...)
 				}
 			}
 			p.acquire("r1", driver.Granted, shared)

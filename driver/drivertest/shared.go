@@ -113,16 +113,12 @@ var sharedRows = []row{
 			q.acquire("w2", driver.Queued, waits(long))
 			q.acquire("r3", driver.Queued, shared, waits(long))
 			p.release("w1", driver.Released)
-			for _, name := range []string{"r1", "r2"} {
-				q.hear(driver.HintGranted, name)
-				q.renew(name, driver.Granted)
-			}
+			q.enters("r1", "r2")
 			q.renew("r3", driver.Queued)
 			q.release("r1", driver.Released)
 			q.renew("w2", driver.Queued)
 			q.release("r2", driver.Released)
-			q.hear(driver.HintGranted, "w2")
-			q.renew("w2", driver.Granted)
+			q.enters("w2")
 		}},
 	{"shared/many neighbours enter together", Shared | Queue | Watch,
 		"a store may bound the hand-overs of one step; the other waiters must ask now, not when a holder expires",
@@ -151,8 +147,7 @@ var sharedRows = []row{
 			p.acquire("w", driver.Queued, waits(long))
 			q.acquire("r2", driver.Queued, shared, waits(long))
 			p.release("w", driver.Left)
-			q.hear(driver.HintGranted, "r2")
-			q.renew("r2", driver.Granted)
+			q.enters("r2")
 			p.renew("r1", driver.Granted)
 		}},
 }
