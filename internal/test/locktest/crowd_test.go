@@ -53,7 +53,7 @@ func crowd(l *lab) {
 func (l *lab) generation(name string, w *witness) {
 	const contenders, pause = 10, 20 * time.Millisecond
 	m := l.process()
-	client, err := leasehold.New(m.as(), leasehold.WithTTL(mortality), leasehold.WithReleaseTimeout(time.Second))
+	client, err := leasehold.New(m, leasehold.WithTTL(mortality), leasehold.WithReleaseTimeout(time.Second))
 	if err != nil {
 		l.Error(err)
 		return

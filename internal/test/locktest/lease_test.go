@@ -65,7 +65,7 @@ var leaseRows = []row{
 		a, m := l.client(leasehold.WithTTL(life))
 		b, _ := l.client()
 		lease := l.lock(a)
-		_, err := m.Driver.Release(context.Background(), driver.Ref{Key: l.key, ID: lease.ID()})
+		_, err := m.whole.Release(context.Background(), driver.Ref{Key: l.key, ID: lease.ID()})
 		l.must(err)
 		next := l.lock(b)
 		l.ended(lease, life)
@@ -114,9 +114,9 @@ var leaseRows = []row{
 		a, m := l.client(leasehold.WithTTL(ttl))
 		lease := l.lock(a)
 		_, operator := l.client()
-		l.untilAlert(m, operator.Driver)
+		l.untilAlert(m, operator)
 		start := time.Now()
-		l.breaks(operator.Driver, l.key, lease.ID(), "stuck")
+		l.breaks(operator, l.key, lease.ID(), "stuck")
 		l.ended(lease, ttl/10)
 		l.Logf("known after %v", time.Since(start))
 		cause := context.Cause(lease.Context())
@@ -210,10 +210,9 @@ func forgotten(l *lab) {
 
 // breaks breaks a lease by the driver, without a client: a client would notify the other clients
 // of its process directly.
-func (l *lab) breaks(d driver.Driver, key, id, why string) {
+func (l *lab) breaks(m *mortal, key, id, why string) {
 	l.Helper()
-	b, _ := driver.As[driver.Breaker](d)
-	reply, err := b.Break(context.Background(), key, id, why)
+	reply, err := m.Break(context.Background(), key, id, why)
 	l.must(err)
 	if reply.State != driver.Released {
 		l.Fatalf("break: %+v", reply)
@@ -221,7 +220,7 @@ func (l *lab) breaks(d driver.Driver, key, id, why string) {
 }
 
 // untilAlert breaks leases that have no holder until m, which holds one, receives a hint of a break.
-func (l *lab) untilAlert(m *mortal, d driver.Driver) {
+func (l *lab) untilAlert(m, operator *mortal) {
 	l.Helper()
 	key, end := l.key+"/canary", time.Now().Add(patience)
 	for n := 0; ; n++ {
@@ -231,9 +230,9 @@ func (l *lab) untilAlert(m *mortal, d driver.Driver) {
 			l.Fatalf("no hint of a break arrived within %v", patience)
 		}
 		id := fmt.Sprint("canary-", n)
-		_, err := d.Acquire(context.Background(), driver.Request{Key: key, ID: id, TTL: time.Second})
+		_, err := operator.Acquire(context.Background(), driver.Request{Key: key, ID: id, TTL: time.Second})
 		l.must(err)
-		l.breaks(d, key, id, "a trial")
+		l.breaks(operator, key, id, "a trial")
 		time.Sleep(50 * time.Millisecond)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // mortal is a driver whose process can die, and whose replies can be lost.
 type mortal struct {
-	driver.Driver
+	whole
 	lag   time.Duration // of a message to the store, and of an answer
 	asked atomic.Int64  // requests for leases and renewals
 	deaf  atomic.Bool   // hints do not arrive
@@ -26,6 +26,14 @@ type mortal struct {
 	acquires []fault       // of the next acquires
 	releases []fault       // of the next releases
 	sub      driver.Subscription
+}
+
+// whole is a driver with the optional interfaces that all stores of the project have.
+type whole interface {
+	driver.Driver
+	driver.Watcher
+	driver.Inspector
+	driver.Breaker
 }
 
 // fault is a failure of a request that the store serves.
@@ -41,40 +49,20 @@ var (
 	errDead = fmt.Errorf("%w: the process is dead", driver.ErrUnavailable)
 )
 
-// as returns the driver with the optional interfaces of the store. All stores of the project have
-// all of them.
-func (m *mortal) as() driver.Driver {
-	if w, ok := m.Driver.(face); ok {
-		return &whole{m, w}
-	}
-	return m
-}
-
-type face interface {
-	driver.Watcher
-	driver.Inspector
-	driver.Breaker
-}
-
-type whole struct {
-	*mortal
-	face
-}
-
-// Watch delivers no hints after the death, nor while deaf.
-func (w *whole) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	sub, err := w.face.Watch(func(h driver.Hint) {
-		if !w.isDead() && !w.deaf.Load() {
+// Watch implements [driver.Watcher]. It delivers no hints after the death, nor while deaf.
+func (m *mortal) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	sub, err := m.whole.Watch(func(h driver.Hint) {
+		if !m.isDead() && !m.deaf.Load() {
 			f(h)
 			if h.Kind == driver.HintBroken {
-				w.broke.Store(h.Key, true)
+				m.broke.Store(h.Key, true)
 			}
 		}
 	})
 	if err == nil {
-		w.mu.Lock()
-		w.sub = sub
-		w.mu.Unlock()
+		m.mu.Lock()
+		m.sub = sub
+		m.mu.Unlock()
 	}
 	return sub, err
 }
@@ -152,7 +140,7 @@ func (m *mortal) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 		return driver.Reply{}, errDead
 	}
 	time.Sleep(m.lag)
-	reply, err := m.Driver.Acquire(ctx, req)
+	reply, err := m.whole.Acquire(ctx, req)
 	m.end()
 	time.Sleep(m.lag)
 	if f, ok := m.next(&m.acquires); ok {
@@ -166,7 +154,7 @@ func (m *mortal) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrInvalid, errDead) // a retry is pointless
 	}
 	time.Sleep(m.lag)
-	reply, err := m.Driver.Release(ctx, ref)
+	reply, err := m.whole.Release(ctx, ref)
 	m.end()
 	time.Sleep(m.lag)
 	if f, ok := m.next(&m.releases); ok {
@@ -185,5 +173,5 @@ func (m *mortal) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 	}
 	defer m.end()
 	time.Sleep(m.lag)
-	m.Driver.Renew(ctx, refs, each)
+	m.whole.Renew(ctx, refs, each)
 }

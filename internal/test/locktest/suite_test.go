@@ -123,7 +123,7 @@ const clean = 10 * time.Second
 
 // process returns a driver of the store as another process has one.
 func (l *lab) process() *mortal {
-	m := &mortal{Driver: l.store.Open(l.TB), lag: lag}
+	m := &mortal{whole: l.store.Open(l.TB).(whole), lag: lag}
 	if l.store.real {
 		m.lag = 0
 	}
@@ -135,7 +135,7 @@ func (l *lab) process() *mortal {
 func (l *lab) client(opts ...leasehold.Option) (*leasehold.Client, *mortal) {
 	l.Helper()
 	m := l.process()
-	c, err := leasehold.New(m.as(), opts...)
+	c, err := leasehold.New(m, opts...)
 	l.must(err)
 	l.Cleanup(func() {
 		if err := c.Close(); err != nil {
