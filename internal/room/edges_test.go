@@ -20,11 +20,14 @@ const at = int64(1_700_000_000_000_000)
 // millisecond of the end.
 func TestLook_ShowsWhatLastsAndNothingThatIsOver(t *testing.T) {
 	ms := at / 1000
-	r := Record{
-		Limit:  3,
-		Inside: []Party{{ID: "a", Mode: driver.Shared, Expiry: ms + 10, Delay: 5}},
-		Queue:  []Party{{ID: "b", Mode: driver.Shared, Expiry: ms + 20}, {ID: "c", Expiry: ms + 30}},
+	before := func() Record {
+		return Record{
+			Limit:  3,
+			Inside: []Party{{ID: "a", Mode: driver.Shared, Expiry: ms + 10, Delay: 5}},
+			Queue:  []Party{{ID: "b", Mode: driver.Shared, Expiry: ms + 20}, {ID: "c", Expiry: ms + 30}},
+		}
 	}
+	r := before()
 	for _, c := range []struct {
 		after                   int64
 		holders, waiters, limit int
@@ -48,6 +51,9 @@ func TestLook_ShowsWhatLastsAndNothingThatIsOver(t *testing.T) {
 				t.Errorf("after %d ms: %+v", c.after, h)
 			}
 		}
+	}
+	if !reflect.DeepEqual(r, before()) {
+		t.Errorf("a look has changed the record to %+v", r)
 	}
 	r = Record{Limit: 3, Inside: []Party{{ID: "a", Expiry: ms + 10}}, Queue: []Party{{ID: "b", Expiry: ms + 10}}}
 	if snap := Look(&r, "k", at); snap.Limit != 0 {
@@ -228,12 +234,13 @@ func TestRaise_StopsAtItsBounds(t *testing.T) {
 	}
 }
 
-// TestMinToken_IsExceededByOne asks for a token above a token that is ahead of the clock.
+// TestMinToken_IsExceededByOne: at most a day ahead of the clock.
 func TestMinToken_IsExceededByOne(t *testing.T) {
-	r := new(Record)
-	reply, _, err := Acquire(r, driver.Request{ID: "a", TTL: time.Second, MinToken: at + 7}, at)
-	if err != nil || reply.Token != at+8 {
-		t.Errorf("%+v, %v", reply, err)
+	for least, want := range map[int64]int64{at + 7: at + 8, at + ahead: at + ahead + 1, at + ahead + 1: 0} {
+		reply, _, err := Acquire(new(Record), driver.Request{ID: "a", TTL: time.Second, MinToken: least}, at)
+		if reply.Token != want || errors.Is(err, driver.ErrInvalid) != (want == 0) {
+			t.Errorf("above %d: %+v, %v", least, reply, err)
+		}
 	}
 }
 

@@ -15,6 +15,10 @@ func TestHandOver_AReleaseWakesTheNextAndTellsTheNewHead(t *testing.T) {
 	s.acquire("c", driver.Queued, waits("p"))
 	s.acquire("d", driver.Queued, waits("p"))
 	s.heard() // the head has asked and needs no hint
+	s.release("nobody", driver.Gone)
+	s.heard()
+	s.acquire("try", driver.Busy)
+	s.heard()
 	s.release("a", driver.Released)
 	s.heard("granted b", "ask c 1s")
 	s.renew("b", driver.Granted, "p")
@@ -24,17 +28,6 @@ func TestHandOver_AReleaseWakesTheNextAndTellsTheNewHead(t *testing.T) {
 	}
 	s.release("b", driver.Released)
 	s.heard("granted c", "ask d 1s")
-}
-
-func TestHandOver_NobodyIsToldTwice(t *testing.T) {
-	s := tell(t)
-	s.acquire("a", driver.Granted)
-	s.acquire("b", driver.Queued, waits("p"))
-	s.release("nobody", driver.Gone)
-	s.heard()
-	s.renew("a", driver.Granted, "")
-	s.acquire("try", driver.Busy)
-	s.heard()
 }
 
 func TestHandOver_TheHeadIsToldWhenTheTimeComesNearer(t *testing.T) {
@@ -59,23 +52,6 @@ func TestHandOver_ALapseMakesTheProcessSuspect(t *testing.T) {
 	s.release("nobody", driver.Gone) // any call to the room
 	s.heard("granted b", "ask dead3 1s")
 	s.renew("dead2", driver.Gone, "dead")
-}
-
-func TestHandOver_SuspicionEndsWithTheQueue(t *testing.T) {
-	s := tell(t)
-	s.acquire("a", driver.Granted)
-	s.acquire("dead1", driver.Queued, waits("dead"))
-	s.acquire("dead2", driver.Queued, waits("dead"))
-	s.release("a", driver.Released)
-	s.pass(2 * time.Second)
-	s.acquire("try", driver.Granted) // dead2 was dropped
-	if got := Look(&s.r, "k", s.now); len(got.Waiters) != 0 {
-		t.Fatalf("waiters %+v", got.Waiters)
-	}
-	s.release("try", driver.Released)
-	if !s.r.Idle(s.now) {
-		t.Fatalf("left behind: %+v", s.r)
-	}
 }
 
 func TestHandOver_WhoeverIsBeyondTheBatchIsToldToAskAtOnce(t *testing.T) {
@@ -138,21 +114,6 @@ func TestHandOver_AHeadThatKeepsOutWhoFitsIsCalledAndHasItsWindow(t *testing.T) 
 	s.renew("w1", driver.Gone, "p")
 }
 
-func TestHandOver_AHeadThatMissedItsCallMakesItsProcessSuspect(t *testing.T) {
-	s := tell(t)
-	s.acquire("r1", driver.Granted, reader)
-	s.acquire("w1", driver.Queued, waits("p"))
-	s.acquire("w2", driver.Queued, waits("p"))
-	s.acquire("w3", driver.Queued, waits("q"))
-	s.acquire("r2", driver.Busy, reader) // a caller that does not wait sends the hint, too
-	s.heard("ask w1 0s")
-	s.pass(time.Second)
-	s.acquire("r2", driver.Busy, reader)
-	s.heard("ask w3 29s", "ask w3 0s")
-	s.renew("w2", driver.Gone, "p")
-	s.renew("w3", driver.Queued, "q")
-}
-
 func TestHandOver_ReentrantsOfOneOwnerEnterTogether(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted)
@@ -161,42 +122,6 @@ func TestHandOver_ReentrantsOfOneOwnerEnterTogether(t *testing.T) {
 	s.acquire("c", driver.Queued, waits("p"), owner("you"))
 	s.release("a", driver.Released)
 	s.heard("granted b1", "granted b2", "ask c 1s")
-}
-
-func TestHandOver_P6_ALapseTakesNoPlaceThatWasTakenAfterIt(t *testing.T) {
-	s := tell(t)
-	s.acquire("a", driver.Granted)
-	s.acquire("b1", driver.Queued, waits("p"))
-	s.acquire("b2", driver.Queued, waits("p"))
-	s.release("a", driver.Released)
-	s.heard("granted b1", "ask b2 1s")
-	s.acquire("b3", driver.Queued, waits("p")) // in the same millisecond
-	s.acquire("c", driver.Queued, waits("q"))
-	s.pass(time.Second)
-	s.release("nobody", driver.Gone)
-	s.heard("granted b3", "ask c 1s")
-	s.renew("b2", driver.Gone, "p")
-	s.renew("b3", driver.Granted, "p")
-}
-
-func TestHandOver_P6_ALapseTakesNoPlaceOfAProcessThatWasHeardSince(t *testing.T) {
-	s := tell(t)
-	s.acquire("a", driver.Granted)
-	s.acquire("b1", driver.Queued, waits("p"))
-	s.acquire("b2", driver.Queued, waits("p"))
-	s.acquire("b3", driver.Queued, waits("p"))
-	s.acquire("c", driver.Queued, waits("q"))
-	s.release("a", driver.Released)
-	s.heard("granted b1", "ask b2 1s")
-	s.pass(time.Millisecond)
-	s.renew("b3", driver.Queued, "p")
-	s.pass(999 * time.Millisecond)
-	s.release("nobody", driver.Gone)
-	s.heard("granted b2", "ask b3 1s")
-	s.pass(time.Second) // and has died
-	s.release("nobody", driver.Gone)
-	s.heard("granted c")
-	s.renew("b3", driver.Gone, "p")
 }
 
 func TestHandOver_P6_ACallThatIsMissedTakesNoPlaceThatWasTakenAfterIt(t *testing.T) {
@@ -226,12 +151,17 @@ func TestHandOver_ARecordOfBeforeIsRead(t *testing.T) {
 	s.heard("granted c")
 }
 
+// TestHandOver_AWordToWhoHasEndedLetsTheNextIn: a call without an effect of its own finds that the
+// lease of the holder is over.
 func TestHandOver_AWordToWhoHasEndedLetsTheNextIn(t *testing.T) {
 	for name, call := range map[string]func(s *story){
 		"a forbidden id asks":     func(s *story) { s.acquire("f", driver.Gone) },
 		"a broken lease asks":     func(s *story) { s.acquire("x", driver.Gone) },
 		"a broken lease renews":   func(s *story) { s.renew("x", driver.Gone, "") },
 		"an operator is mistaken": func(s *story) { s.broke("nobody") },
+		"a forbidden id resizes":  func(s *story) { s.acquire("f", driver.Gone, places(3, 1), resize) },
+		"a mutex is resized":      func(s *story) { s.acquire("n", driver.Gone, places(3, 1), resize) },
+		"another visit gives up":  func(s *story) { s.releaseRef(driver.Ref{Key: "k", ID: "b", Visit: "v/1"}, driver.Busy) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tell(t)
@@ -239,16 +169,10 @@ func TestHandOver_AWordToWhoHasEndedLetsTheNextIn(t *testing.T) {
 			s.acquire("x", driver.Granted)
 			s.broke("x")
 			s.acquire("a", driver.Granted, ttl(time.Second))
-			s.acquire("b", driver.Queued, waits("p"))
+			s.acquire("b", driver.Queued, waits("p"), func(r *driver.Request) { r.Visit = "v/2" })
 			s.pass(time.Second)
 			call(s)
 			s.heard("granted b")
 		})
 	}
-}
-
-func (s *story) broke(id string) {
-	s.Helper()
-	_, wakes := Break(&s.r, "k", id, "why", s.now)
-	s.note(wakes)
 }

@@ -1,7 +1,6 @@
 package room
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -31,6 +30,7 @@ func waits(address string) option {
 }
 func policy(p driver.Policy) option { return func(r *driver.Request) { r.Policy = p } }
 func reader(r *driver.Request)      { r.Mode = driver.Shared }
+func resize(r *driver.Request)      { r.Resize = true }
 func places(limit, weight int) option {
 	return func(r *driver.Request) { r.Mode, r.Limit, r.Weight = driver.Shared, limit, weight }
 }
@@ -77,6 +77,12 @@ func (s *story) releaseRef(ref driver.Ref, want driver.State) {
 	s.note(wakes)
 }
 
+func (s *story) broke(id string) {
+	s.Helper()
+	_, wakes := Break(&s.r, "k", id, "why", s.now)
+	s.note(wakes)
+}
+
 func (s *story) note(wakes []Wake) {
 	s.out = nil
 	for _, w := range wakes {
@@ -120,8 +126,7 @@ func TestDelay_TheHeadIsToldWhenTheRoomOpens(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted, delay(10*time.Second))
 	s.acquire("b", driver.Queued, waits("p"))
-	_, wakes := Break(&s.r, "k", "a", "why", s.now)
-	s.note(wakes)
+	s.broke("a")
 	s.heard("broken a", "ask b 10s")
 	s.pass(10 * time.Second)
 	s.renew("b", driver.Granted, "p")
@@ -165,51 +170,6 @@ func TestAcquire_SeedsTheTokenWithTheClock(t *testing.T) {
 	}
 }
 
-func TestAcquire_RefusesAMinimumFarAhead(t *testing.T) {
-	s := tell(t)
-	for ahead, want := range map[time.Duration]error{24 * time.Hour: nil, 24*time.Hour + 1000: driver.ErrInvalid} {
-		var r Record
-		req := driver.Request{ID: "a", TTL: time.Second, MinToken: s.now + ahead.Microseconds()}
-		if _, _, err := Acquire(&r, req, s.now); !errors.Is(err, want) {
-			t.Errorf("%v ahead: %v", ahead, err)
-		}
-	}
-}
-
-func TestAcquire_AGuardedOneDoesNotOpenAnUnknownRoom(t *testing.T) {
-	s := tell(t)
-	req := driver.Request{Key: "k", ID: "a", TTL: time.Minute, Guard: true}
-	for range 2 {
-		if _, _, err := Acquire(&s.r, req, s.now); !errors.Is(err, driver.ErrAmnesia) {
-			t.Fatal(err)
-		}
-	}
-	s.acquire("b", driver.Granted)
-	s.release("b", driver.Released)
-	if reply, _, err := Acquire(&s.r, req, s.now); err != nil || reply.State != driver.Granted {
-		t.Fatalf("%+v, %v", reply, err)
-	}
-}
-
-func TestRenew_RaisesTheTokenOfAllWhoShareIt(t *testing.T) {
-	s := tell(t)
-	first := s.acquire("a", driver.Granted, owner("me"))
-	s.acquire("b", driver.Granted, owner("me"))
-	raised := first.Token + 5
-	for _, want := range []int64{raised, first.Token, s.now + ahead + 1} { // only the first is taken over
-		reply, _ := Renew(&s.r, driver.Ref{Key: "k", ID: "b", TTL: time.Minute, Token: want}, s.now)
-		if reply.Token != raised {
-			t.Fatalf("raised to %d: token %d, want %d", want, reply.Token, raised)
-		}
-	}
-	if reply := s.renew("a", driver.Granted, ""); reply.Token != raised {
-		t.Fatalf("token %d, want %d", reply.Token, raised)
-	}
-	if reply := s.acquire("c", driver.Granted, owner("me")); reply.Token != raised {
-		t.Fatalf("token %d, want %d", reply.Token, raised)
-	}
-}
-
 func TestAcquire_ShowsWhoStaysLongest(t *testing.T) {
 	s := tell(t)
 	s.acquire("r1", driver.Granted, reader, ttl(10*time.Second))
@@ -235,56 +195,26 @@ func TestAcquire_TheTicketKeepsItsFirstRequest(t *testing.T) {
 	}
 }
 
-func TestRank_OfPolicies(t *testing.T) {
-	writer := func(*driver.Request) {}
-	type waiter struct {
-		id     string
-		mode   option
-		policy driver.Policy
+func TestRank_OfPoliciesInOneQueue(t *testing.T) {
+	s := tell(t)
+	s.acquire("holder", driver.Granted)
+	s.acquire("f", driver.Queued, waits(""))
+	s.acquire("b", driver.Queued, waits(""), policy(driver.Barging))
+	s.acquire("w", driver.Queued, waits(""), policy(driver.WritersFirst))
+	s.acquire("r", driver.Queued, waits(""), policy(driver.ReadersFirst), reader)
+	var order []string
+	for _, w := range Look(&s.r, "k", s.now).Waiters {
+		order = append(order, w.ID)
 	}
-	for name, c := range map[string]struct {
-		arrive []waiter
-		want   []string
-	}{
-		"FIFO": {
-			[]waiter{{"r1", reader, driver.FIFO}, {"w1", writer, driver.FIFO}, {"r2", reader, driver.FIFO}},
-			[]string{"r1", "w1", "r2"},
-		},
-		"writers first": {
-			[]waiter{{"r1", reader, driver.WritersFirst}, {"w1", writer, driver.WritersFirst}, {"r2", reader, driver.WritersFirst}, {"w2", writer, driver.WritersFirst}},
-			[]string{"w1", "w2", "r1", "r2"},
-		},
-		"readers first": {
-			[]waiter{{"w1", writer, driver.ReadersFirst}, {"r1", reader, driver.ReadersFirst}, {"w2", writer, driver.ReadersFirst}, {"r2", reader, driver.ReadersFirst}},
-			[]string{"r1", "r2", "w1", "w2"},
-		},
-		"mixed": {
-			[]waiter{{"f", writer, driver.FIFO}, {"b", writer, driver.Barging}, {"w", writer, driver.WritersFirst}, {"r", reader, driver.ReadersFirst}},
-			[]string{"w", "r", "f", "b"},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := tell(t)
-			s.acquire("holder", driver.Granted)
-			for _, w := range c.arrive {
-				s.acquire(w.id, driver.Queued, waits(""), w.mode, policy(w.policy))
-			}
-			var got []string
-			for _, w := range Look(&s.r, "k", s.now).Waiters {
-				got = append(got, w.ID)
-			}
-			if !slices.Equal(got, c.want) {
-				t.Fatalf("served %q, want %q", got, c.want)
-			}
-		})
+	if want := []string{"w", "r", "f", "b"}; !slices.Equal(order, want) {
+		t.Fatalf("the order is %q, want %q", order, want)
 	}
 }
 
 func TestBreak_TheReasonIsForgottenInTime(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted, ttl(2*time.Minute))
-	_, wakes := Break(&s.r, "k", "a", "why", s.now)
-	s.note(wakes)
+	s.broke("a")
 	s.heard("broken a") // it gave no address
 	s.pass(2*time.Minute - time.Second)
 	if got := s.renew("a", driver.Gone, ""); !got.Broken || got.Reason != "why" {
@@ -293,96 +223,5 @@ func TestBreak_TheReasonIsForgottenInTime(t *testing.T) {
 	s.pass(time.Second)
 	if got := s.renew("a", driver.Gone, ""); got.Broken || !s.r.Idle(s.now) {
 		t.Fatalf("%+v, %+v", got, s.r)
-	}
-}
-
-func TestDowngrade_LetsReadersInAndNoWriter(t *testing.T) {
-	s := tell(t)
-	first := s.acquire("a", driver.Granted)
-	s.acquire("r", driver.Queued, reader, waits("p"))
-	s.acquire("w", driver.Queued, waits("p"))
-	if got := s.acquire("a", driver.Granted, reader); got.Token != first.Token {
-		t.Fatalf("token %d, want %d", got.Token, first.Token)
-	}
-	s.heard("granted r", "ask w 1s")
-}
-
-func TestResize_RevokesNothingAndFillsUp(t *testing.T) {
-	s := tell(t)
-	resize := func(limit int) driver.Reply {
-		reply, wakes, err := Acquire(&s.r, driver.Request{Resize: true, Limit: limit}, s.now)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.note(wakes)
-		return reply
-	}
-	if got := resize(3); got.State != driver.Gone {
-		t.Fatalf("%+v", got)
-	}
-	for i := range 3 {
-		s.acquire(fmt.Sprint("a", i), driver.Granted, places(3, 1))
-	}
-	s.acquire("heavy", driver.Queued, places(3, 3), waits("p"))
-	s.acquire("light", driver.Queued, places(3, 1), waits("p"))
-	resize(2)
-	s.heard("ask light 30s") // heavy can never fit
-	s.release("a0", driver.Released)
-	s.heard()
-	s.release("a1", driver.Released)
-	s.heard("granted light")
-	s.acquire("more", driver.Queued, places(2, 1), waits("p"))
-	resize(4)
-	s.heard("granted more")
-}
-
-// TestResize_ThatIsRejectedChangesNothing: it may arrive long after a later one. The call still
-// sends the hints that are due.
-func TestResize_ThatIsRejectedChangesNothing(t *testing.T) {
-	for _, once := range []bool{false, true} {
-		resize := func(r *driver.Request) { r.Resize, r.SingleUseID = true, once }
-		s := tell(t)
-		s.acquire("brief", driver.Granted, places(2, 1), ttl(time.Second))
-		s.acquire("a", driver.Granted, places(2, 1))
-		s.acquire("to-3", driver.Resized, places(3, 1), resize)
-		reply, wakes := Release(&s.r, driver.Ref{Key: "k", ID: "to-3", RejectIDFor: time.Minute, SingleUseID: once}, s.now)
-		if reply.State != driver.Gone || len(wakes) > 0 {
-			t.Fatalf("%+v, %v", reply, wakes)
-		}
-		s.acquire("to-2", driver.Resized, places(2, 1), resize)
-		s.acquire("to-3", driver.Gone, places(3, 1), resize)
-		if s.r.Limit != 2 {
-			t.Errorf("once %v: the limit is %d", once, s.r.Limit)
-		}
-		if !once {
-			s.acquire("w", driver.Queued, places(2, 1), waits("p"))
-			s.pass(time.Second)
-			s.acquire("to-3", driver.Gone, places(3, 1), resize)
-			s.heard("granted w")
-		}
-	}
-}
-
-// TestResize_OfARoomThatNobodySharesTellsWhatItFinds: the lease of its holder is over.
-func TestResize_OfARoomThatNobodySharesTellsWhatItFinds(t *testing.T) {
-	s := tell(t)
-	s.acquire("a", driver.Granted, ttl(time.Second))
-	s.acquire("w", driver.Queued, waits("p"))
-	s.pass(time.Second)
-	s.acquire("to-3", driver.Gone, places(3, 1), func(r *driver.Request) { r.Resize = true })
-	s.heard("granted w")
-}
-
-func TestLook_ChangesNothing(t *testing.T) {
-	s := tell(t)
-	s.acquire("a", driver.Granted, ttl(time.Second), delay(10*time.Second))
-	s.acquire("b", driver.Queued, waits("p"))
-	s.pass(2 * time.Second)
-	before := fmt.Sprintf("%+v", s.r)
-	if got := Look(&s.r, "k", s.now); len(got.Holders) != 0 || len(got.Waiters) != 1 || got.Closed != 9*time.Second {
-		t.Fatalf("%+v", got)
-	}
-	if after := fmt.Sprintf("%+v", s.r); after != before {
-		t.Fatalf("%s\n%s", before, after)
 	}
 }
