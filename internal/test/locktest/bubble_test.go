@@ -42,7 +42,7 @@ func table(testing.TB) Store {
 
 // ofQuorum matches the cases that a majority of stores can pass: a majority has no places of
 // semaphores, and no order of waiters.
-var ofQuorum = regexp.MustCompile(`^(L|BreakBy|K[12356]_|K11_Opposite|K12_Cancelled|(W3|W12)_.*/(mutex|reader|writer)$|Refusals_(OfAFree|OfDowngrades|EndNothing))`)
+var ofQuorum = regexp.MustCompile(`^(L|K[12356]_|K11_Opposite|K12_Cancelled|(W3|W12)_.*/(mutex|reader|writer)$|Refusals_(OfAFree|OfDowngrades|EndNothing))`)
 
 func TestQuorum(t *testing.T) { run(t, quorum, ofQuorum.MatchString) }
 

@@ -3,8 +3,6 @@ package locktest_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -109,24 +107,6 @@ var leaseRows = []row{
 			l.release(next)
 		}
 	}},
-	{"BreakByAnotherProcessEndsALeaseOnAFreeLockAtOnce", func(l *lab) {
-		const ttl = 90 * time.Second // its first renewal comes long after this case
-		a, m := l.client(leasehold.WithTTL(ttl))
-		lease := l.lock(a)
-		_, operator := l.client()
-		l.untilAlert(m, operator)
-		start := time.Now()
-		l.breaks(operator, l.key, lease.ID(), "stuck")
-		l.ended(lease, ttl/10)
-		l.Logf("known after %v", time.Since(start))
-		cause := context.Cause(lease.Context())
-		l.wantErr(cause, leasehold.ErrLost, leasehold.ErrBroken)
-		if !strings.Contains(cause.Error(), "stuck") {
-			l.Errorf("cause %v", cause)
-		}
-		l.wantErr(lease.Release(), leasehold.ErrLost)
-		l.wantFree(0)
-	}},
 	{"L9_ReleaseRacesWithRenewal", releaseRaces},
 	{"L12_LeaseAfterTheLastOneIsRenewed", func(l *lab) {
 		c, _ := l.client(leasehold.WithTTL(kept))
@@ -205,34 +185,5 @@ func forgotten(l *lab) {
 		if tokens[i+1] <= tokens[i] {
 			l.Errorf("tokens do not rise: %v", tokens)
 		}
-	}
-}
-
-// breaks breaks a lease by the driver, without a client: a client would notify the other clients
-// of its process directly.
-func (l *lab) breaks(m *mortal, key, id, why string) {
-	l.Helper()
-	reply, err := m.Break(context.Background(), key, id, why)
-	l.must(err)
-	if reply.State != driver.Released {
-		l.Fatalf("break: %+v", reply)
-	}
-}
-
-// untilAlert breaks leases that have no holder until m, which holds one, receives a hint of a break.
-func (l *lab) untilAlert(m, operator *mortal) {
-	l.Helper()
-	key, end := l.key+"/canary", time.Now().Add(patience)
-	for n := 0; ; n++ {
-		if _, heard := m.broke.Load(key); heard {
-			return
-		} else if time.Now().After(end) {
-			l.Fatalf("no hint of a break arrived within %v", patience)
-		}
-		id := fmt.Sprint("canary-", n)
-		_, err := operator.Acquire(context.Background(), driver.Request{Key: key, ID: id, TTL: time.Second})
-		l.must(err)
-		l.breaks(operator, key, id, "a trial")
-		time.Sleep(50 * time.Millisecond)
 	}
 }

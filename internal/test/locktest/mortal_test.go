@@ -17,7 +17,6 @@ type mortal struct {
 	lag   time.Duration // of a message to the store, and of an answer
 	asked atomic.Int64  // requests for leases and renewals
 	deaf  atomic.Bool   // hints do not arrive
-	broke sync.Map      // keys of which a break hint arrived
 
 	mu       sync.Mutex
 	dead     bool
@@ -54,9 +53,6 @@ func (m *mortal) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	sub, err := m.whole.Watch(func(h driver.Hint) {
 		if !m.isDead() && !m.deaf.Load() {
 			f(h)
-			if h.Kind == driver.HintBroken {
-				m.broke.Store(h.Key, true)
-			}
 		}
 	})
 	if err == nil {

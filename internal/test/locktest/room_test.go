@@ -77,19 +77,5 @@ var roomRows = func() []row {
 			}
 			l.wantFree(0)
 		}},
-		row{"K13_TokensOfAllKindsAreOneSequence", func(l *lab) {
-			c, _ := l.client()
-			last := int64(0)
-			for range 3 {
-				for _, u := range uses {
-					lease := l.enter(u.use, c)
-					if lease.Token() <= last {
-						l.Errorf("%s: token %d after %d", u.name, lease.Token(), last)
-					}
-					last = lease.Token()
-					l.release(lease)
-				}
-			}
-		}},
 	)
 }()
