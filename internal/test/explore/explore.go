@@ -104,7 +104,7 @@ func (e *explorer) expand(level []Trace) []Trace {
 
 // after tries all actions after a trace.
 func (e *explorer) after(way Trace) {
-	w, _ := e.Follow(way)
+	w := e.follow(way, false)
 	actions := w.actions()
 	for i, a := range actions {
 		c := w.clone()
@@ -132,31 +132,26 @@ func (e *explorer) note(way Trace, wrong string, hash uint64) {
 	}
 }
 
-// Follow takes the steps of a trace.
-func (s *Scenario) Follow(t Trace) (*world, error) {
+// follow takes the steps of a trace. If noting is set, the world keeps the text of the steps, and
+// the calls of the store.
+func (s *Scenario) follow(t Trace, noting bool) *world {
 	w := newWorld(s)
+	w.noting = noting
 	for n, step := range t {
 		actions := w.actions()
 		if int(step) >= len(actions) {
-			return w, fmt.Errorf("step %d: there are %d ways to go on, not %d", n+1, len(actions), step+1)
+			w.text = append(w.text, fmt.Sprintf("step %d: there are %d ways to go on, not %d", n+1, len(actions), step+1))
+			break
 		}
 		w.do(actions[step])
 	}
-	return w, nil
+	return w
 }
 
 // Describe takes the steps of a trace, and returns a description of them and the calls of the
 // store.
 func (s *Scenario) Describe(t Trace) (text []string, calls []Call, wrong string) {
-	w := newWorld(s)
-	w.noting = true
-	for _, step := range t {
-		actions := w.actions()
-		if int(step) >= len(actions) {
-			return append(w.text, "there is no such step"), w.calls, w.wrong
-		}
-		w.do(actions[step])
-	}
+	w := s.follow(t, true)
 	w.settles()
 	return w.text, w.calls, w.wrong
 }
