@@ -2,7 +2,6 @@ package drivertest
 
 import (
 	"strings"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -53,8 +52,7 @@ var againRows = []row{
 		func(l *lab, p, q *process) {
 			for _, name := range []string{"a", "b"} {
 				p.acquire(name, driver.Granted, once)
-				ref := l.onceRef(name)
-				p.releaseRef(ref, driver.Released)
+				p.release(name, driver.Released, singleUse)
 				p.acquire(name, driver.Gone, once)
 				q.acquire(name, driver.Gone, once, waits(long))
 			}
@@ -68,7 +66,7 @@ var againRows = []row{
 			long := strings.Repeat("k", 511-len(l.tag)) + l.tag
 			for _, l.key = range []string{long + "1", long + "2"} { // the id is another one in the other room
 				p.acquire("a", driver.Granted, once)
-				p.releaseRef(l.onceRef("a"), driver.Released)
+				p.release("a", driver.Released, singleUse)
 				p.acquire("a", driver.Gone, once)
 			}
 		}},
@@ -77,17 +75,17 @@ var againRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted, once)
 			p.acquire("a", driver.Queued, once, waits(long))
-			p.releaseRef(l.onceRef("a"), driver.Left)
+			p.release("a", driver.Left, singleUse)
 			p.acquire("a", driver.Gone, once, waits(long))
-			p.releaseRef(l.onceRef("holder"), driver.Released)
+			p.release("holder", driver.Released, singleUse)
 			p.acquire("b", driver.Granted, once)
 		}},
 	{"again/a release differs from a loss", RejectIDFor | Replayed,
 		"a caller repeats a release after its answer was lost, and must not read that it had lost the lease",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, once)
-			p.releaseRef(l.onceRef("a"), driver.Released)
-			if !q.releaseRef(l.onceRef("a"), driver.Gone).Replayed {
+			p.release("a", driver.Released, singleUse)
+			if !q.release("a", driver.Gone, singleUse).Replayed {
 				l.Fatal("the release is not remembered")
 			}
 			if !q.acquire("a", driver.Gone, once).Replayed {
@@ -96,7 +94,7 @@ var againRows = []row{
 			p.acquire("lost", driver.Granted, once, ttl(l.brief))
 			l.pass(l.brief)
 			for range 2 {
-				if p.releaseRef(l.onceRef("lost"), driver.Gone).Replayed {
+				if p.release("lost", driver.Gone, singleUse).Replayed {
 					l.Fatal("the release of an expired lease is marked Replayed")
 				}
 			}
@@ -107,7 +105,7 @@ var againRows = []row{
 			q.listen()
 			p.acquire("a", driver.Granted, once)
 			q.acquire("b", driver.Queued, waits(long))
-			p.releaseRef(l.onceRef("a"), driver.Released)
+			p.release("a", driver.Released, singleUse)
 			if q.sub != nil {
 				q.hear(driver.HintGranted, "b")
 			}
@@ -115,11 +113,4 @@ var againRows = []row{
 			p.acquire("a", driver.Gone, once, waits(long))
 			q.release("b", driver.Released)
 		}},
-}
-
-// onceRef returns a Ref with a release that rejects the id of the row's lease called name.
-func (l *lab) onceRef(name string) driver.Ref {
-	ref := l.ref(name)
-	ref.RejectIDFor, ref.SingleUseID = long+time.Second, true
-	return ref
 }

@@ -18,9 +18,7 @@ var batchRows = []row{
 				name := fmt.Sprintf("a%d", i)
 				key := fmt.Sprintf("%s/%d", l.key, i)
 				p.acquire(name, driver.Granted, in(key))
-				held, unknown := l.ref(name), l.ref("nobody")
-				held.Key, unknown.Key = key, key
-				refs = append(refs, held, unknown)
+				refs = append(refs, l.ref(name, at(key)), l.ref("nobody", at(key)))
 				want = append(want, driver.Granted, driver.Gone)
 			}
 			refs = append(refs, refs[0])
@@ -40,9 +38,7 @@ var batchRows = []row{
 			p.acquire("a", driver.Granted, in(l.key+"/1"), ttl(l.brief))
 			p.acquire("b", driver.Granted, in(l.key+"/2"))
 			l.pass(l.brief)
-			lost, kept := l.ref("a"), l.ref("b")
-			lost.Key, kept.Key = l.key+"/1", l.key+"/2"
-			got, _ := p.renewAll([]driver.Ref{lost, kept})
+			got, _ := p.renewAll([]driver.Ref{l.ref("a", at(l.key+"/1")), l.ref("b", at(l.key+"/2"))})
 			l.expect("renew a", got[0], driver.Gone)
 			l.expect("renew b", got[1], driver.Granted)
 		}},

@@ -58,7 +58,7 @@ var breakRows = []row{
 			p.acquire("a", driver.Granted, delay(2*l.brief))
 			start := time.Now()
 			q.breaks("a", driver.Released)
-			q.acquireBy(start, 2*l.brief, "b", driver.Busy)
+			q.by(start, 2*l.brief).acquire("b", driver.Busy)
 			l.pass(2 * l.brief)
 			q.acquire("b", driver.Granted)
 		}},
@@ -99,7 +99,7 @@ var breakRows = []row{
 			p.acquire("a", driver.Granted, in(other))
 			q.breaks("a", driver.Released)
 			p.hearsBreak("a")
-			p.renewRef(driver.Ref{Key: other, ID: p.id("a"), TTL: long}, driver.Granted)
+			p.renew("a", driver.Granted, at(other))
 			l.key = other
 			q.breaks("a", driver.Released)
 			p.hearsBreak("a")

@@ -90,8 +90,7 @@ var watchRows = []row{
 				p.acquire(fmt.Sprintf("a%d", i), driver.Queued, waits(long), in(key))
 			}
 			for i := range n {
-				ref := l.refIn(fmt.Sprintf("%s/%d", l.key, i), fmt.Sprintf("holder%d", i))
-				q.releaseRef(ref, driver.Released)
+				q.release(fmt.Sprintf("holder%d", i), driver.Released, at(fmt.Sprintf("%s/%d", l.key, i)))
 			}
 			for i := range n {
 				if !arrives(heard, patience) {

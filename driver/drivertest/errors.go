@@ -21,7 +21,7 @@ var errorRows = []row{
 			if errors.Is(err, driver.ErrUnavailable) {
 				q.acquire("c", driver.Granted) // it certainly had no effect
 			}
-			held := driver.Ref{Key: l.key + "/2", ID: l.id("a"), TTL: long}
+			held := l.ref("a", at(l.key+"/2"))
 			answers := 0
 			p.d.Renew(ctx, []driver.Ref{held, held}, func(_ int, _ driver.Reply, err error) {
 				answers++
@@ -33,7 +33,7 @@ var errorRows = []row{
 			_, err = p.d.Release(ctx, held)
 			l.unanswered("release", err)
 			if errors.Is(err, driver.ErrUnavailable) {
-				q.renewRef(held, driver.Granted)
+				q.renew("a", driver.Granted, at(held.Key))
 			}
 		}},
 	{"errors/a closed driver", 0,

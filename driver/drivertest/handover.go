@@ -25,7 +25,7 @@ var handOverRows = []row{
 			if queued.Clock != 0 && hint.Clock < queued.Clock {
 				l.Fatalf("the hint is dated %v, before the ticket at %v", hint.Clock, queued.Clock)
 			}
-			if got := q.renewBy(start, 10*l.window, "a", driver.Granted); got.Token != hint.Token {
+			if got := q.by(start, 10*l.window).renew("a", driver.Granted); got.Token != hint.Token {
 				l.Fatalf("token %d, but the hint has %d", got.Token, hint.Token)
 			}
 		}},
@@ -41,9 +41,9 @@ var handOverRows = []row{
 				hint := q.hear(driver.HintGranted, name)
 				var got driver.Reply
 				if name == "renews" {
-					got = q.renewBy(start, 3*l.window, name, driver.Granted)
+					got = q.by(start, 3*l.window).renew(name, driver.Granted)
 				} else {
-					got = q.acquireBy(start, 3*l.window, name, driver.Granted, waits(long), confirm(3*l.window))
+					got = q.by(start, 3*l.window).acquire(name, driver.Granted, waits(long), confirm(3*l.window))
 				}
 				l.pass(3 * l.window)
 				p.acquire("try", driver.Busy)
@@ -99,7 +99,7 @@ var handOverRows = []row{
 			p.acquire("r2", driver.Queued, shared, waits(long)) // the head is called
 			q.hear(driver.HintAsk, "dead1")
 			l.cfg.Advance(l.window / 2)
-			p.acquireBy(start, l.window, "try", driver.Busy, shared) // the head has no more time by that
+			p.by(start, l.window).acquire("try", driver.Busy, shared) // the head has no more time by that
 			l.pass(l.window / 2)
 			// The head did not ask, so its process is suspect: its other ticket is not called.
 			p.acquire("r2", driver.Granted, shared, waits(long))
@@ -113,7 +113,7 @@ var handOverRows = []row{
 			start := time.Now()
 			p.acquire("r2", driver.Busy, shared) // a request that does not queue calls it as well
 			q.hear(driver.HintAsk, "w")
-			q.renewBy(start, 3*l.window, "w", driver.Queued)
+			q.by(start, 3*l.window).renew("w", driver.Queued)
 			l.pass(3 * l.window)
 			start = time.Now()
 			got := p.acquire("r2", driver.Queued, shared, waits(long)) // and again
@@ -121,7 +121,7 @@ var handOverRows = []row{
 				l.Fatalf("RetryAfter is %v; the head has %v to ask", got.RetryAfter, 3*l.window)
 			}
 			p.release("r1", driver.Released)
-			q.renewBy(start, 3*l.window, "w", driver.Granted)
+			q.by(start, 3*l.window).renew("w", driver.Granted)
 		}},
 	{"handover/an unheard ticket is not handed the room", Queue | Watch,
 		"a waiter without an address would let the window lapse every time; it takes the room by asking, and is not overtaken before",
@@ -231,8 +231,8 @@ var deadRows = []row{
 			start := time.Now()
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "dead")
-			p.acquireBy(start, 3*l.window, "after", driver.Queued, waits(long))
-			q.acquireBy(start, 3*l.window, "a", driver.Queued, waits(long))
+			p.by(start, 3*l.window).acquire("after", driver.Queued, waits(long))
+			q.by(start, 3*l.window).acquire("a", driver.Queued, waits(long))
 			l.pass(3 * l.window)
 			q.renew("a", driver.Queued)
 			p.enters("after")
@@ -252,7 +252,7 @@ var deadRows = []row{
 			q.release("holder", driver.Released)
 			p.hear(driver.HintGranted, "dead")
 			l.pass(0)
-			p.renewBy(start, 3*l.window, "last", driver.Queued)
+			p.by(start, 3*l.window).renew("last", driver.Queued)
 			l.pass(3 * l.window)
 			q.renew("a", driver.Queued)
 			p.enters("other")

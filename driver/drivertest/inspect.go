@@ -205,9 +205,7 @@ var inspectRows = []row{
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
-			ref := l.ref("a")
-			ref.KeepClosed = long
-			p.releaseRefBy(start, l.brief, ref, driver.Released)
+			p.by(start, l.brief).release("a", driver.Released, closes(long))
 			if got := p.inspect(l.key); got.Closed <= 0 || got.Closed > long+rounding {
 				l.Fatalf("closed for %v, want at most %v", got.Closed, long)
 			}
@@ -234,14 +232,12 @@ var inspectRows = []row{
 			p.acquire("other", driver.Granted, in(l.tag+"/aXb0"))
 			p.acquire("inner", driver.Granted, in("x"+prefix+"0"))
 			p.acquire("free", driver.Granted, in(prefix+"free"))
-			ref := l.refIn(prefix+"free", "free")
-			p.releaseRef(ref, driver.Released)
+			p.release("free", driver.Released, at(prefix+"free"))
 			if l.cfg.Without&Queue == 0 {
 				key := prefix + "waited for"
 				p.acquire("before", driver.Granted, in(key))
 				p.acquire("waiter", driver.Queued, in(key), waits(long))
-				ref := l.refIn(key, "before")
-				p.releaseRef(ref, driver.Released)
+				p.release("before", driver.Released, at(key))
 				want[key] = true
 			}
 			for _, by := range []*process{p, q} {
@@ -256,17 +252,15 @@ var inspectRows = []row{
 			for i := range 10 {
 				key := fmt.Sprintf("%s/%d", l.key, i)
 				name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
-				ref := l.refIn(key, name("released"))
 				p.acquire(name("released"), driver.Granted, in(key))
-				p.releaseRef(ref, driver.Released)
+				p.release(name("released"), driver.Released, at(key))
 				start := time.Now()
 				p.acquire(name("expires"), driver.Granted, in(key), ttl(5*l.brief))
-				p.acquireBy(start, 5*l.brief, name("try"), driver.Busy, in(key))
+				p.by(start, 5*l.brief).acquire(name("try"), driver.Busy, in(key))
 				if l.cfg.Without&Queue == 0 {
-					ref.ID = l.id(name("cancelled"))
-					p.acquireBy(start, 5*l.brief, name("cancelled"), driver.Queued, in(key), waits(long))
-					p.releaseRef(ref, driver.Left)
-					p.acquireBy(start, 5*l.brief, name("dead"), driver.Queued, in(key), waits(l.brief))
+					p.by(start, 5*l.brief).acquire(name("cancelled"), driver.Queued, in(key), waits(long))
+					p.release(name("cancelled"), driver.Left, at(key))
+					p.by(start, 5*l.brief).acquire(name("dead"), driver.Queued, in(key), waits(l.brief))
 				}
 			}
 			l.pass(5 * l.brief)

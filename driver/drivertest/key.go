@@ -40,9 +40,8 @@ var keyRows = []row{
 				q.acquire("not-"+held[key], driver.Busy, in(key))
 			}
 			for key, name := range held {
-				ref := l.refIn(key, name)
-				q.renewRef(ref, driver.Granted)
-				q.releaseRef(ref, driver.Released)
+				q.renew(name, driver.Granted, at(key))
+				q.release(name, driver.Released, at(key))
 			}
 		}},
 	{"key/an id is known in its own room only", 0,
@@ -50,9 +49,8 @@ var keyRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			p.acquire("b", driver.Granted, in(l.key+"/2"))
-			elsewhere := l.refIn(l.key+"/2", "a")
-			p.renewRef(elsewhere, driver.Gone)
-			p.releaseRef(elsewhere, driver.Gone)
+			p.renew("a", driver.Gone, at(l.key+"/2"))
+			p.release("a", driver.Gone, at(l.key+"/2"))
 			p.renew("a", driver.Granted)
 		}},
 	{"key/odd owners and labels", 0,
@@ -65,9 +63,8 @@ var keyRows = []row{
 				name := fmt.Sprintf("a%d", i)
 				p.acquire(name, driver.Granted, in(key), owner(text), labels(map[string]string{"k": text, text: "v"}))
 				q.acquire("not-"+name, driver.Busy, in(key), owner(text))
-				ref := l.refIn(key, name)
-				q.renewRef(ref, driver.Granted)
-				q.releaseRef(ref, driver.Released)
+				q.renew(name, driver.Granted, at(key))
+				q.release(name, driver.Released, at(key))
 			}
 		}},
 }

@@ -18,7 +18,6 @@ const (
 	vague    = 25 * time.Millisecond // the greatest delay of an expiry by stores that guess their clock
 	long     = time.Minute           // never passes in a row; the longest that all stores take for a ticket
 	patience = 10 * time.Second      // bounds a call, and the wait for a hint
-	never    = time.Hour             // bounds an answer that is certain whenever it comes
 )
 
 // mostTimes bounds by which factor an attempt is longer than the first one: its leases
@@ -51,15 +50,12 @@ func newLab(t testing.TB, cfg Config, row string, times int) *lab {
 // id returns the lease id that the row calls name.
 func (l *lab) id(name string) string { return name + "-" + l.tag }
 
-// ref returns the Ref of the row's lease or ticket called name, with long TTLs.
-func (l *lab) ref(name string) driver.Ref {
-	return driver.Ref{Key: l.key, ID: l.id(name), TTL: long, TicketTTL: long}
-}
-
-// refIn is ref with another key.
-func (l *lab) refIn(key, name string) driver.Ref {
-	ref := l.ref(name)
-	ref.Key = key
+// ref returns the Ref of the row's lease or ticket called name, with long TTLs unless it is changed.
+func (l *lab) ref(name string, changes ...change) driver.Ref {
+	ref := driver.Ref{Key: l.key, ID: l.id(name), TTL: long, TicketTTL: long}
+	for _, change := range changes {
+		change(&ref)
+	}
 	return ref
 }
 
@@ -104,6 +100,9 @@ type process struct {
 	hints   chan driver.Hint
 	backlog []driver.Hint // received, and not yet returned by hear
 	asked   []driver.Ref
+
+	start   time.Time
+	certain time.Duration // the next answer is certain only within this time of start; 0 for any time
 }
 
 func (l *lab) process() *process {
@@ -149,6 +148,18 @@ func places(limit, weight int) option {
 	return func(r *driver.Request) { r.Mode, r.Limit, r.Weight = driver.Shared, limit, weight }
 }
 
+// change changes the Ref of a renewal or a release.
+type change func(*driver.Ref)
+
+func at(key string) change           { return func(r *driver.Ref) { r.Key = key } }
+func lasts(d time.Duration) change   { return func(r *driver.Ref) { r.TTL = d } }
+func rejects(d time.Duration) change { return func(r *driver.Ref) { r.RejectIDFor = d } }
+func closes(d time.Duration) change  { return func(r *driver.Ref) { r.KeepClosed = d } }
+func raised(token int64) change      { return func(r *driver.Ref) { r.Token = token } }
+func from(visit string) change       { return func(r *driver.Ref) { r.Visit = visit } }
+func lone(r *driver.Ref)             { r.Uncontended = true }
+func singleUse(r *driver.Ref)        { r.SingleUseID, r.RejectIDFor = true, long+time.Second }
+
 func (p *process) request(name string, opts []option) driver.Request {
 	req := driver.Request{
 		Key: p.key, ID: p.id(name), Owner: "owner of " + name, Since: time.Now(), TTL: long, ConfirmWindow: long,
@@ -160,22 +171,31 @@ func (p *process) request(name string, opts []option) driver.Request {
 	return req
 }
 
-// acquire asks, and fails the row if the answer is not want.
-func (p *process) acquire(name string, want driver.State, opts ...option) driver.Reply {
-	p.Helper()
-	return p.acquireBy(time.Now(), never, name, want, opts...)
+// by returns p for a call whose answer is certain only within d of start.
+func (p *process) by(start time.Time, d time.Duration) *process {
+	p.start, p.certain = start, d
+	return p
 }
 
-// acquireBy is acquire, for an answer that is certain only within d of start.
-func (p *process) acquireBy(start time.Time, d time.Duration, name string, want driver.State, opts ...option) driver.Reply {
+// answered returns an answer, and fails the row if it is not want.
+func (p *process) answered(what string, reply driver.Reply, want driver.State) driver.Reply {
+	p.Helper()
+	if d := p.certain; d > 0 {
+		p.certain = 0
+		p.intime(p.start, d-rounding)
+	}
+	p.expect(what, reply, want)
+	return reply
+}
+
+// acquire asks, and fails the row if the answer is not want.
+func (p *process) acquire(name string, want driver.State, opts ...option) driver.Reply {
 	p.Helper()
 	reply, err := p.try(p.request(name, opts))
 	if err != nil {
 		p.Fatalf("acquire %s: %v", name, err)
 	}
-	p.intime(start, d-rounding)
-	p.expect("acquire "+name, reply, want)
-	return reply
+	return p.answered("acquire "+name, reply, want)
 }
 
 // refused asks, and fails the row if the error is not want.
@@ -195,60 +215,28 @@ func (p *process) try(req driver.Request) (driver.Reply, error) {
 }
 
 // renew renews the lease or ticket called name.
-func (p *process) renew(name string, want driver.State) driver.Reply {
+func (p *process) renew(name string, want driver.State, changes ...change) driver.Reply {
 	p.Helper()
-	return p.renewBy(time.Now(), never, name, want)
-}
-
-// renewBy is renew, for an answer that is certain only within d of start.
-func (p *process) renewBy(start time.Time, d time.Duration, name string, want driver.State) driver.Reply {
-	p.Helper()
-	ref := p.ref(name)
+	ref := p.ref(name, changes...)
 	ref.HintAddress = p.address()
-	return p.renewRefBy(start, d, ref, want)
-}
-
-func (p *process) renewRef(ref driver.Ref, want driver.State) driver.Reply {
-	p.Helper()
-	return p.renewRefBy(time.Now(), never, ref, want)
-}
-
-func (p *process) renewRefBy(start time.Time, d time.Duration, ref driver.Ref, want driver.State) driver.Reply {
-	p.Helper()
 	got, _ := p.renewAll([]driver.Ref{ref})
-	p.intime(start, d-rounding)
-	p.expect("renew "+ref.ID, got[0], want)
-	return got[0]
+	return p.answered("renew "+name, got[0], want)
 }
 
 // release ends the lease or ticket called name.
-func (p *process) release(name string, want driver.State) driver.Reply {
+func (p *process) release(name string, want driver.State, changes ...change) driver.Reply {
 	p.Helper()
-	return p.releaseRef(p.ref(name), want)
+	return p.answered("release "+name, p.free(name, changes...), want)
 }
 
-func (p *process) releaseRef(ref driver.Ref, want driver.State) driver.Reply {
-	p.Helper()
-	return p.releaseRefBy(time.Now(), never, ref, want)
-}
-
-// releaseRefBy is releaseRef, for an answer that is certain only within d of start.
-func (p *process) releaseRefBy(start time.Time, d time.Duration, ref driver.Ref, want driver.State) driver.Reply {
-	p.Helper()
-	reply := p.free(ref)
-	p.intime(start, d-rounding)
-	p.expect("release "+ref.ID, reply, want)
-	return reply
-}
-
-// free releases the lease or ticket and returns the answer.
-func (p *process) free(ref driver.Ref) driver.Reply {
+// free releases the lease or ticket called name and returns the answer.
+func (p *process) free(name string, changes ...change) driver.Reply {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	reply, err := p.d.Release(ctx, ref)
+	reply, err := p.d.Release(ctx, p.ref(name, changes...))
 	if err != nil {
-		p.Fatalf("release %s: %v", ref.ID, err)
+		p.Fatalf("release %s: %v", name, err)
 	}
 	return reply
 }

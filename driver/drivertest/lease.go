@@ -89,7 +89,7 @@ var leaseRows = []row{
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			l.cfg.Advance(l.brief / 2)
-			q.acquireBy(start, l.brief, "b", driver.Busy)
+			q.by(start, l.brief).acquire("b", driver.Busy)
 		}},
 	{"lease/renewal never creates", 0,
 		"a renewal may arrive after the release; it must not take the lock again, without an owner",
@@ -106,7 +106,7 @@ var leaseRows = []row{
 			start := time.Now()
 			first := p.acquire("a", driver.Granted, ttl(2*l.brief))
 			l.cfg.Advance(l.brief)
-			if got := p.renewBy(start, 2*l.brief, "a", driver.Granted); got.Token != first.Token {
+			if got := p.by(start, 2*l.brief).renew("a", driver.Granted); got.Token != first.Token {
 				l.Fatalf("token %d after the renewal, %d before: a token belongs to its lease", got.Token, first.Token)
 			}
 			l.pass(2 * l.brief)
@@ -118,12 +118,10 @@ var leaseRows = []row{
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
-			ref := l.ref("a")
-			ref.TTL = 3 * l.brief
 			renewed := time.Now()
-			p.renewRefBy(start, l.brief, ref, driver.Granted)
+			p.by(start, l.brief).renew("a", driver.Granted, lasts(3*l.brief))
 			l.cfg.Advance(5 * l.brief / 2)
-			q.acquireBy(renewed, 3*l.brief, "b", driver.Busy)
+			q.by(renewed, 3*l.brief).acquire("b", driver.Busy)
 			l.pass(l.brief / 2)
 			q.acquire("b", driver.Granted)
 		}},
@@ -133,7 +131,7 @@ var leaseRows = []row{
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(2*l.brief))
 			l.cfg.Advance(l.brief)
-			p.acquireBy(start, 2*l.brief, "a", driver.Granted)
+			p.by(start, 2*l.brief).acquire("a", driver.Granted)
 			l.pass(2 * l.brief)
 			q.acquire("b", driver.Busy)
 		}},
@@ -141,9 +139,7 @@ var leaseRows = []row{
 		"a delayed renewal must not shorten a longer renewal that overtook it: the holder relies on the longer one",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
-			ref := l.ref("a")
-			ref.TTL = l.brief
-			p.renewRef(ref, driver.Granted)
+			p.renew("a", driver.Granted, lasts(l.brief))
 			p.acquire("a", driver.Granted, ttl(l.brief))
 			l.pass(l.brief)
 			q.acquire("b", driver.Busy)
@@ -153,7 +149,7 @@ var leaseRows = []row{
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
-			next := q.acquireBy(start, l.brief, "b", driver.Busy).RetryAfter
+			next := q.by(start, l.brief).acquire("b", driver.Busy).RetryAfter
 			if next > l.brief+vague {
 				l.Fatalf("next ask in %v, but the lease lives for %v", next, l.brief)
 			}
@@ -186,27 +182,22 @@ var leaseRows = []row{
 			if p.acquire("a", driver.Granted).Uncontended {
 				l.Fatal("asked again: Uncontended is set")
 			}
-			ref := l.ref("a")
-			for _, ref.Uncontended = range []bool{false, true} { // it is a guess
-				if p.renewRef(ref, driver.Granted).Uncontended {
-					l.Fatal("renewed: Uncontended is set")
-				}
+			if p.renew("a", driver.Granted).Uncontended || p.renew("a", driver.Granted, lone).Uncontended { // it is a guess
+				l.Fatal("renewed: Uncontended is set")
 			}
 		}},
 	{"lease/renewed by a holder that was uncontended before", Queue,
 		"a store may renew uncontended leases by a cheaper way, which must have the same effect; a waiter that has queued keeps its place",
 		func(l *lab, p, q *process) {
 			granted := p.acquire("a", driver.Granted)
-			lone, other := l.ref("a"), l.ref("b")
-			lone.Uncontended, other.Uncontended = true, true
-			if got := p.renewRef(lone, driver.Granted); got.Token != 0 && got.Token != granted.Token {
+			if got := p.renew("a", driver.Granted, lone); got.Token != 0 && got.Token != granted.Token {
 				l.Fatalf("token %d, want %d", got.Token, granted.Token)
 			}
 			q.acquire("b", driver.Queued, waits(long))
-			p.renewRef(lone, driver.Granted)
-			p.renewRef(other, driver.Queued)
-			p.releaseRef(lone, driver.Released)
-			p.renewRef(lone, driver.Gone)
+			p.renew("a", driver.Granted, lone)
+			p.renew("b", driver.Queued, lone)
+			p.release("a", driver.Released, lone)
+			p.renew("a", driver.Gone, lone)
 			q.acquire("b", driver.Granted, waits(long))
 		}},
 }

@@ -14,7 +14,7 @@ var limitRows = []row{
 			p.acquire("stays", driver.Granted, places(2, 1))
 			start := time.Now()
 			p.acquire("dies", driver.Granted, places(2, 1), ttl(l.brief))
-			got := q.acquireBy(start, l.brief, "b", driver.Busy, places(2, 1))
+			got := q.by(start, l.brief).acquire("b", driver.Busy, places(2, 1))
 			if got.RetryAfter > l.brief+vague {
 				l.Fatalf("next ask in %v, but one place ends in %v", got.RetryAfter, l.brief)
 			}
@@ -22,7 +22,7 @@ var limitRows = []row{
 				l.Fatalf("the first holder in the reply is %q, want the holder that stays longest", got.Holders[0].ID)
 			}
 			if l.cfg.Without&Queue == 0 {
-				if next := q.acquireBy(start, l.brief, "b", driver.Queued, places(2, 1), waits(long)).RetryAfter; next > l.brief+vague {
+				if next := q.by(start, l.brief).acquire("b", driver.Queued, places(2, 1), waits(long)).RetryAfter; next > l.brief+vague {
 					l.Fatalf("the RetryAfter of the first waiter is %v, but one place ends in %v", next, l.brief)
 				}
 			}
@@ -247,11 +247,9 @@ var resizeRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, places(4, 1))
 			q.acquire("to-5", driver.Resized, places(5, 1), resize)
-			ref := l.ref("to-5")
-			ref.RejectIDFor = long
-			q.releaseRef(ref, driver.Gone)
+			q.release("to-5", driver.Gone, rejects(long))
 			q.acquire("once-to-6", driver.Resized, places(6, 1), resize, once)
-			q.releaseRef(l.onceRef("once-to-6"), driver.Gone)
+			q.release("once-to-6", driver.Gone, singleUse)
 			p.acquire("to-10", driver.Resized, places(10, 1), resize)
 			q.acquire("to-5", driver.Gone, places(5, 1), resize)
 			q.acquire("once-to-6", driver.Gone, places(6, 1), resize, once)

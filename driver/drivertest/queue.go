@@ -43,12 +43,12 @@ var queueRows = []row{
 			for i := range n {
 				p.acquire(fmt.Sprintf("w%d", i), driver.Queued, waits(long), much, name)
 			}
-			last := p.acquireBy(start, long, fmt.Sprintf("w%d", n-1), driver.Queued, waits(long), much, name)
+			last := p.by(start, long).acquire(fmt.Sprintf("w%d", n-1), driver.Queued, waits(long), much, name)
 			if last.Position != n {
 				l.Fatalf("the last has place %d, want %d", last.Position, n)
 			}
 			p.release("holder", driver.Released)
-			p.acquireBy(start, long, "w0", driver.Granted, waits(long), much, name)
+			p.by(start, long).acquire("w0", driver.Granted, waits(long), much, name)
 		}},
 	{"queue/asking once leaves no ticket", Queue,
 		"a refused try does not wait; a ticket in its name would delay the waiters",
@@ -162,8 +162,8 @@ var queueRows = []row{
 			q.acquire("b", driver.Queued, waits(2*l.brief))
 			q.acquire("c", driver.Queued, waits(long))
 			l.cfg.Advance(l.brief)
-			q.renewBy(start, 2*l.brief, "a", driver.Queued)
-			q.acquireBy(start, 2*l.brief, "b", driver.Queued, waits(long))
+			q.by(start, 2*l.brief).renew("a", driver.Queued)
+			q.by(start, 2*l.brief).acquire("b", driver.Queued, waits(long))
 			l.pass(2 * l.brief)
 			p.release("holder", driver.Released)
 			q.acquire("c", driver.Queued, waits(long))
@@ -175,7 +175,7 @@ var queueRows = []row{
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("holder", driver.Granted, ttl(l.brief))
-			got := q.acquireBy(start, l.brief, "a", driver.Queued, waits(long))
+			got := q.by(start, l.brief).acquire("a", driver.Queued, waits(long))
 			if got.RetryAfter <= 0 || got.RetryAfter > l.brief+vague {
 				l.Fatalf("the RetryAfter of the head is %v; the holder lives for %v", got.RetryAfter, l.brief)
 			}
@@ -222,9 +222,7 @@ var orderRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("holder", driver.Granted)
 			p.acquire("a", driver.Queued, waits(long))
-			ref := l.ref("a")
-			ref.RejectIDFor = long
-			p.releaseRef(ref, driver.Left)
+			p.release("a", driver.Left, rejects(long))
 			p.acquire("a", driver.Gone, waits(long))
 			p.release("holder", driver.Released)
 			p.acquire("a", driver.Gone, waits(long))

@@ -42,9 +42,8 @@ var raiseRows = []row{
 			first := p.acquire("a", driver.Granted)
 			p.raise("a", first.Token+1000, first.Token+1000)
 			for _, token := range []int64{first.Token + 500, first.Token + 500, first.Token + 700, first.Token + 600} {
-				ref := l.ref("a")
-				ref.Token, ref.Level = token, true
-				if got := p.renewRef(ref, driver.Granted); got.Token != token {
+				levelled := func(ref *driver.Ref) { ref.Token, ref.Level = token, true }
+				if got := p.renew("a", driver.Granted, levelled); got.Token != token {
 					l.Fatalf("token %d after it was levelled to %d", got.Token, token)
 				}
 				if got := p.renew("a", driver.Granted); got.Token != token {
@@ -62,11 +61,9 @@ var raiseRows = []row{
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			first := p.acquire("a", driver.Granted, ttl(l.brief))
-			ref := l.ref("a")
-			ref.Token, ref.TTL = first.Token+1000, l.brief
-			p.renewRefBy(start, l.brief, ref, driver.Granted)
+			p.by(start, l.brief).renew("a", driver.Granted, raised(first.Token+1000), lasts(l.brief))
 			l.pass(l.brief)
-			l.greater(q.acquire("b", driver.Granted).Token, ref.Token)
+			l.greater(q.acquire("b", driver.Granted).Token, first.Token+1000)
 		}},
 	{"raise/not far ahead", Tokens | Raise,
 		"one bad caller could use up a key's tokens for ever; the reply shows that the token is unchanged",
@@ -82,9 +79,7 @@ var raiseRows = []row{
 		"a late raise belongs to a lease that has ended",
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
-			ref := l.ref("b")
-			ref.Token = first.Token + 1000
-			q.renewRef(ref, driver.Gone)
+			q.renew("b", driver.Gone, raised(first.Token+1000))
 			if got := p.renew("a", driver.Granted); got.Token != first.Token {
 				l.Fatalf("a stranger raised token %d to %d", first.Token, got.Token)
 			}
@@ -121,9 +116,7 @@ var raiseRows = []row{
 // unless it is want then.
 func (p *process) raise(name string, token, want int64) {
 	p.Helper()
-	ref := p.ref(name)
-	ref.Token = token
-	if got := p.renewRef(ref, driver.Granted); got.Token != want {
+	if got := p.renew(name, driver.Granted, raised(token)); got.Token != want {
 		p.Fatalf("token %d after a raise to %d, want %d", got.Token, token, want)
 	}
 }

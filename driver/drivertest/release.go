@@ -24,23 +24,19 @@ var releaseRows = []row{
 		"the last answer is old: a waiter may have queued since, or the lease may have ended",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
-			ref := l.ref("a")
-			ref.Uncontended = true
 			q.acquire("b", driver.Busy)
-			p.releaseRef(ref, driver.Released)
-			p.releaseRef(ref, driver.Gone)
+			p.release("a", driver.Released, lone)
+			p.release("a", driver.Gone, lone)
 			q.acquire("b", driver.Granted)
-			p.releaseRef(ref, driver.Gone)
+			p.release("a", driver.Gone, lone)
 			q.renew("b", driver.Granted)
 		}},
 	{"release/by a holder that was uncontended before a waiter queued", Queue,
 		"the waiter that has queued since is next, and is not overtaken",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
-			ref := l.ref("a")
-			ref.Uncontended = true
 			q.acquire("b", driver.Queued, waits(long))
-			p.releaseRef(ref, driver.Released)
+			p.release("a", driver.Released, lone)
 			p.acquire("c", driver.Busy)
 			q.acquire("b", driver.Granted, waits(long))
 		}},
@@ -65,12 +61,11 @@ var releaseRows = []row{
 		"ids are compared in full: a part of its id must not end or renew a lease",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
-			whole := l.ref("a")
-			for _, id := range []string{whole.ID[:len(whole.ID)-1], whole.ID + "x", whole.ID + ".x"} {
-				ref := whole
-				ref.ID = id
-				p.renewRef(ref, driver.Gone)
-				p.releaseRef(ref, driver.Gone)
+			whole := l.id("a")
+			for _, id := range []string{whole[:len(whole)-1], whole + "x", whole + ".x"} {
+				other := func(ref *driver.Ref) { ref.ID = id }
+				p.renew("a", driver.Gone, other)
+				p.release("a", driver.Gone, other)
 			}
 			p.renew("a", driver.Granted)
 		}},
@@ -78,9 +73,7 @@ var releaseRows = []row{
 		"an acquire that went unanswered may still be on its way; after its release it must not take the lock for a caller that has gone",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
-			ref := l.ref("a")
-			ref.RejectIDFor = long
-			p.releaseRef(ref, driver.Released)
+			p.release("a", driver.Released, rejects(long))
 			p.acquire("a", driver.Gone)
 			p.acquire("a", driver.Gone, waits(long))
 			p.renew("a", driver.Gone)
@@ -91,9 +84,7 @@ var releaseRows = []row{
 	{"release/forbids an acquire that has not come", RejectIDFor,
 		"the release of an unanswered acquire may overtake it",
 		func(l *lab, p, q *process) {
-			ref := l.ref("a")
-			ref.RejectIDFor = long
-			p.releaseRef(ref, driver.Gone)
+			p.release("a", driver.Gone, rejects(long))
 			p.acquire("a", driver.Gone)
 			q.acquire("b", driver.Granted)
 			q.release("b", driver.Released)
@@ -105,30 +96,25 @@ var releaseRows = []row{
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted)
-			ref := l.ref("a")
-			ref.RejectIDFor = 4 * l.brief
-			p.releaseRefBy(start, ref.RejectIDFor, ref, driver.Released)
+			p.by(start, 4*l.brief).release("a", driver.Released, rejects(4*l.brief))
 			p.acquire("once", driver.Granted, once)
-			single := l.onceRef("once")
-			single.RejectIDFor = 4 * l.brief
-			p.releaseRefBy(start, ref.RejectIDFor, single, driver.Released)
+			p.by(start, 4*l.brief).release("once", driver.Released, singleUse, rejects(4*l.brief))
 			l.cfg.Advance(3 * l.brief)
-			q.acquireBy(start, 4*l.brief, "a", driver.Gone)
-			q.acquireBy(start, 4*l.brief, "once", driver.Gone, once)
+			q.by(start, 4*l.brief).acquire("a", driver.Gone)
+			q.by(start, 4*l.brief).acquire("once", driver.Gone, once)
 		}},
 	{"release/keeps the room closed", KeepClosed,
 		"a cron job that is shorter than the difference of its hosts' clocks keeps the lock until all have tried",
 		func(l *lab, p, q *process) {
 			start := time.Now()
 			p.acquire("a", driver.Granted, ttl(l.brief))
-			ref := l.ref("a")
-			ref.KeepClosed = 4 * l.brief
-			p.releaseRefBy(start, l.brief, ref, driver.Released)
-			if next := q.acquireBy(start, ref.KeepClosed, "b", driver.Busy).RetryAfter; next > ref.KeepClosed+vague {
-				l.Fatalf("next ask in %v, but the room is closed for %v", next, ref.KeepClosed)
+			closed := 4 * l.brief
+			p.by(start, l.brief).release("a", driver.Released, closes(closed))
+			if next := q.by(start, closed).acquire("b", driver.Busy).RetryAfter; next > closed+vague {
+				l.Fatalf("next ask in %v, but the room is closed for %v", next, closed)
 			}
 			l.pass(l.brief)
-			q.acquireBy(start, ref.KeepClosed, "b", driver.Busy)
+			q.by(start, closed).acquire("b", driver.Busy)
 			l.pass(3 * l.brief)
 			q.acquire("b", driver.Granted)
 		}},
@@ -136,15 +122,12 @@ var releaseRows = []row{
 		"a release is repeated if its answer was lost, or if the lease was lost; the repetition must not close the room",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, ttl(l.brief))
-			ref := l.ref("a")
-			ref.KeepClosed = 2 * l.brief
-			p.free(ref)
+			p.free("a", closes(2*l.brief))
 			l.cfg.Advance(l.brief)
-			p.releaseRef(ref, driver.Gone)
+			p.release("a", driver.Gone, closes(2*l.brief))
 			l.pass(l.brief)
 			q.acquire("b", driver.Granted)
-			ref.KeepClosed = long
-			p.releaseRef(ref, driver.Gone)
+			p.release("a", driver.Gone, closes(long))
 			q.release("b", driver.Released)
 			q.acquire("c", driver.Granted)
 		}},
@@ -162,9 +145,9 @@ var releaseRows = []row{
 			p.acquire("a", driver.Granted, ttl(l.brief), delay(3*l.brief))
 			l.pass(l.brief)
 			p.renew("a", driver.Gone)
-			q.acquireBy(start, 4*l.brief, "b", driver.Busy)
+			q.by(start, 4*l.brief).acquire("b", driver.Busy)
 			l.pass(l.brief)
-			q.acquireBy(start, 4*l.brief, "b", driver.Busy)
+			q.by(start, 4*l.brief).acquire("b", driver.Busy)
 			l.pass(2 * l.brief)
 			q.acquire("b", driver.Granted)
 		}},

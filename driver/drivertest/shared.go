@@ -56,7 +56,7 @@ var sharedRows = []row{
 			q.acquire("r2", driver.Granted, shared, ttl(3*l.brief))
 			q.acquire("r3", driver.Granted, shared, ttl(l.brief))
 			l.pass(l.brief)
-			p.acquireBy(start, 3*l.brief, "w", driver.Busy)
+			p.by(start, 3*l.brief).acquire("w", driver.Busy)
 			l.pass(2 * l.brief)
 			p.acquire("w", driver.Granted)
 		}},

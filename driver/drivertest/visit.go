@@ -67,9 +67,7 @@ var visitRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, visit("p"))
 			q.acquire("a", driver.Granted, visit("q"))
-			ref := p.visited("a", "p")
-			ref.KeepClosed, ref.RejectIDFor, ref.Uncontended = long, long, true
-			p.releaseRef(ref, driver.Busy)
+			p.release("a", driver.Busy, from("p"), closes(long), rejects(long), lone)
 			q.acquire("a", driver.Granted, visit("q"))
 			q.release("a", driver.Released)
 			q.acquire("b", driver.Granted)
@@ -182,23 +180,14 @@ var visitRows = []row{
 		}},
 }
 
-// visited is the row's lease or ticket called name, as far as it belongs to a visit.
-func (l *lab) visited(name, visit string) driver.Ref {
-	ref := l.ref(name)
-	ref.Visit = visit
-	return ref
-}
-
 // renewFor is renew for a caller of that visit, which receives the answer.
 func (p *process) renewFor(name, visit string, want driver.State) {
 	p.Helper()
-	ref := p.visited(name, visit)
-	ref.HintAddress = p.address()
-	p.renewRef(ref, want)
+	p.renew(name, want, from(visit))
 }
 
 // undo ends the row's lease or ticket called name if it belongs to a visit.
 func (p *process) undo(name, visit string, want driver.State) {
 	p.Helper()
-	p.releaseRef(p.visited(name, visit), want)
+	p.release(name, want, from(visit))
 }
