@@ -152,24 +152,6 @@ func TestCounter_HandOverByARenewalOfManyTicketsIsCounted(t *testing.T) {
 	})
 }
 
-// The first pair reads the clock.
-func TestCounter_PairOfAFreshNameIsTwoExchanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRows()
-		d := open(t, exchanging{&ledger{rows: r, counts: true}})
-		for _, id := range []string{"first", "second", "third"} {
-			r.calls = 0
-			req := request(id)
-			req.Key = id
-			acquire(t, d, req, driver.Granted)
-			release(t, d, driver.Ref{Key: id, ID: id}, driver.Released)
-			if r.calls != 2 && id != "first" {
-				t.Errorf("the pair of %s was %d calls, want 2", id, r.calls)
-			}
-		}
-	})
-}
-
 // gated is a table with a Read that waits for the gate.
 type gated struct {
 	exchanging

@@ -22,18 +22,14 @@ func (c counting) Update(ctx context.Context, key string, f func([]byte, time.Ti
 func TestMargin_NoTimeIsShorter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 900 * time.Millisecond
-		d := roomdriver.New(counting{newRows()}, roomdriver.WithMargin(time.Second))
-		defer d.Close()
+		d := open(t, counting{newRows()}, roomdriver.WithMargin(time.Second))
 		ask := func(key, id string, want driver.State) {
 			t.Helper()
 			req := driver.Request{Key: key, ID: id, HintAddress: id, TTL: ttl, TicketTTL: ttl, ConfirmWindow: ttl}
 			if key == "broken" {
 				req.LockDelay = ttl
 			}
-			reply, err := d.Acquire(t.Context(), req)
-			if err != nil || reply.State != want {
-				t.Errorf("%s of %s: %+v, %v", key, id, reply, err)
-			}
+			acquire(t, d, req, want)
 		}
 		renew := func(key, id string, want driver.State) {
 			t.Helper()
@@ -43,12 +39,6 @@ func TestMargin_NoTimeIsShorter(t *testing.T) {
 					t.Errorf("renew %s of %s: %+v, %v", key, id, reply, err)
 				}
 			})
-		}
-		release := func(ref driver.Ref, want driver.State) {
-			t.Helper()
-			if reply, err := d.Release(t.Context(), ref); err != nil || reply.State != want {
-				t.Errorf("release %+v: %+v, %v", ref, reply, err)
-			}
 		}
 		reserve := func(by string, want bool) {
 			t.Helper()
@@ -64,12 +54,12 @@ func TestMargin_NoTimeIsShorter(t *testing.T) {
 		ask("line", "b", driver.Queued)
 		ask("delay", "a", driver.Granted)
 		reserve("a", true)
-		release(driver.Ref{Key: "delay", ID: "a", KeepClosed: ttl}, driver.Released)
+		release(t, d, driver.Ref{Key: "delay", ID: "a", KeepClosed: ttl}, driver.Released)
 		ask("broken", "a", driver.Granted)
 		if reply, err := d.Break(t.Context(), "broken", "a", ""); err != nil || reply.State != driver.Released {
 			t.Errorf("break: %+v, %v", reply, err)
 		}
-		release(driver.Ref{Key: "forbidden", ID: "a", RejectIDFor: ttl}, driver.Gone)
+		release(t, d, driver.Ref{Key: "forbidden", ID: "a", RejectIDFor: ttl}, driver.Gone)
 
 		time.Sleep(ttl - time.Millisecond)
 		renew("renewed", "a", driver.Granted)
@@ -84,7 +74,7 @@ func TestMargin_NoTimeIsShorter(t *testing.T) {
 			t.Error(err)
 		}
 		ask("forbidden", "a", driver.Gone)
-		release(driver.Ref{Key: "queue", ID: "a"}, driver.Released)
+		release(t, d, driver.Ref{Key: "queue", ID: "a"}, driver.Released)
 
 		time.Sleep(ttl - time.Millisecond)
 		ask("renewed", "b", driver.Queued)

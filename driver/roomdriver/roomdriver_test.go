@@ -346,13 +346,13 @@ func TestClock_OneThatCountsFromElsewhereIsRefused(t *testing.T) {
 	}
 }
 
-func TestBreak_ALongReasonFitsIntoAMessage(t *testing.T) {
+func TestNotify_MessagesAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rows := newRows()
 		longest := 0
 		d, other := open(t, rows), open(t, measuring{rows, &longest})
-		var heard atomic.Value
-		watch(t, d, func(h driver.Hint) { heard.Store(h.Reason) })
+		var got driver.Hint
+		sub := watch(t, d, func(h driver.Hint) { got = h })
 		req := request("a")
 		req.Key = strings.Repeat("\"<", 256)
 		acquire(t, d, req, driver.Granted)
@@ -360,28 +360,18 @@ func TestBreak_ALongReasonFitsIntoAMessage(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if got, _ := heard.Load().(string); !strings.HasPrefix(got, "üü") || longest > 2048 {
-			t.Errorf("received %q in a message of %d bytes", got, longest)
+		if !strings.HasPrefix(got.Reason, "üü") || longest > 2048 {
+			t.Errorf("a long reason: received %q in a message of %d bytes", got.Reason, longest)
 		}
-	})
-}
-
-func TestHandOver_OfManyPlacesFitsIntoAMessage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rows := newRows()
-		longest := 0
-		d, other := open(t, rows), open(t, measuring{rows, &longest})
-		var got driver.Places
-		sub := watch(t, d, func(h driver.Hint) { got = h.Places })
-		req := shared("a")
-		req.Weight, req.Limit = driver.MaxNumbered, driver.MaxNumbered
-		acquire(t, other, req, driver.Granted)
-		req.ID, req.TicketTTL, req.HintAddress = "b", req.TTL, sub.Address()
-		acquire(t, d, req, driver.Queued)
+		places := shared("a")
+		places.Weight, places.Limit = driver.MaxNumbered, driver.MaxNumbered
+		acquire(t, other, places, driver.Granted)
+		places.ID, places.TicketTTL, places.HintAddress = "b", places.TTL, sub.Address()
+		acquire(t, d, places, driver.Queued)
 		release(t, other, driver.Ref{Key: "k", ID: "a"}, driver.Released)
 		synctest.Wait()
-		if len(got.Numbers()) != driver.MaxNumbered || longest > 5000 {
-			t.Errorf("%d places in a message of %d bytes", len(got.Numbers()), longest)
+		if len(got.Places.Numbers()) != driver.MaxNumbered || longest > 5000 {
+			t.Errorf("many places: received %d in a message of %d bytes", len(got.Places.Numbers()), longest)
 		}
 	})
 }

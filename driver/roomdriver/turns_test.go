@@ -271,6 +271,10 @@ func TestExchange_AKnownRecordNeedsOneRequest(t *testing.T) {
 		requests(1, "its release", func() { release(t, d, driver.Ref{Key: "k", ID: "b"}, driver.Released) })
 		requests(1, "a grant to another process", func() { acquire(t, other, request("d"), driver.Granted) })
 		requests(1, "a wrong guess, answered with the record", func() { acquire(t, d, request("e"), driver.Busy) })
+		fresh := request("f")
+		fresh.Key = "fresh"
+		requests(1, "another unknown name", func() { acquire(t, d, fresh, driver.Granted) })
+		requests(1, "its release", func() { release(t, d, driver.Ref{Key: "fresh", ID: "f"}, driver.Released) })
 		time.Sleep(time.Minute + 10*time.Millisecond) // the estimate of the clock has prolonged the lease
 		requests(2, "a clock that was not read for long", func() { acquire(t, d, request("e"), driver.Granted) })
 	})
