@@ -39,24 +39,12 @@ var refusals = []refusal{
 		_, err := leasehold.All().Lock(ctx)
 		return err
 	}},
-	{"one of several is wrong", leasehold.ErrInvalid, func(ctx context.Context, c *leasehold.Client, key string) error {
-		_, err := leasehold.All(c.Mutex("0"+key), c.Semaphore(key, 0)).Lock(ctx)
-		return err
-	}},
 	{"one key with two limits", leasehold.ErrMismatch, func(ctx context.Context, c *leasehold.Client, key string) error {
 		_, err := leasehold.All(c.Semaphore(key, 3), c.Semaphore(key, 4)).Lock(ctx)
 		return err
 	}},
 	{"one key with a limit and none", leasehold.ErrMismatch, func(ctx context.Context, c *leasehold.Client, key string) error {
 		_, err := leasehold.All(c.Semaphore(key, 3), c.RWMutex(key).RLocker()).TryLock(ctx)
-		return err
-	}},
-	{"several of several, one of which is wrong", leasehold.ErrInvalid, func(ctx context.Context, c *leasehold.Client, key string) error {
-		_, err := leasehold.All(leasehold.All(c.Mutex("0"+key), c.Semaphore(key, 3).Places(4))).Lock(ctx)
-		return err
-	}},
-	{"no lock", leasehold.ErrInvalid, func(ctx context.Context, c *leasehold.Client, key string) error {
-		_, err := leasehold.All(c.Mutex(key), nil).Lock(ctx)
 		return err
 	}},
 	{"a value of 4 KiB and a byte", leasehold.ErrInvalid, func(ctx context.Context, c *leasehold.Client, key string) error {
@@ -66,14 +54,6 @@ var refusals = []refusal{
 		}
 		e.Resign()
 		return e.Lead(ctx, func(context.Context, *leasehold.Lease) error { return nil })
-	}},
-	{"labels above 1 KiB", leasehold.ErrInvalid, func(ctx context.Context, c *leasehold.Client, key string) error {
-		_, err := c.RWMutex(key, leasehold.WithLabels(map[string]string{"a": strings.Repeat("x", leasehold.MaxLabels)})).RLock(ctx)
-		return err
-	}},
-	{"a minimum token of tomorrow", leasehold.ErrInvalid, func(ctx context.Context, c *leasehold.Client, key string) error {
-		_, err := c.Mutex(key, leasehold.WithMinToken(1<<53-1)).TryLock(ctx)
-		return err
 	}},
 }
 

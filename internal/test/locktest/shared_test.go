@@ -127,29 +127,20 @@ func (l *lab) readers(first, second time.Duration) {
 
 // downgradeRows are K7: with two readers, a writer and another reader in the
 // queue, a writer becomes a reader.
-var downgradeRows = func() []row {
-	var rows []row
-	for _, c := range []struct {
-		policy string
-		opts   []leasehold.Option
-		enter  []string // at once
-		then   []string // when the first holders have left
-	}{
-		{"FIFO", nil, []string{"r1", "r2"}, []string{"w", "r3"}},
-		{"writers first", []leasehold.Option{leasehold.WithPolicy(leasehold.WritersFirst)}, nil, []string{"w", "r1", "r2", "r3"}},
-		{"readers first", []leasehold.Option{leasehold.WithPolicy(leasehold.ReadersFirst)}, []string{"r1", "r2", "r3"}, []string{"w"}},
-	} {
-		rows = append(rows, row{"K7_DowngradeLetsReadersInAndNoWriter/" + c.policy, func(l *lab) {
-			l.downgrade(c.opts, c.enter, c.then)
-		}})
-	}
-	return rows
-}()
+var downgradeRows = []row{
+	{"K7_DowngradeLetsReadersInAndNoWriter/FIFO", func(l *lab) { l.downgrade(leasehold.FIFO, "r1", "r2") }},
+	{"K7_DowngradeLetsReadersInAndNoWriter/writers first", func(l *lab) { l.downgrade(leasehold.WritersFirst) }},
+	{"K7_DowngradeLetsReadersInAndNoWriter/readers first", func(l *lab) {
+		l.downgrade(leasehold.ReadersFirst, "r1", "r2", "r3")
+	}},
+}
 
-func (l *lab) downgrade(opts []leasehold.Option, enter, then []string) {
-	a, _ := l.client(opts...)
-	b, _ := l.client(opts...)
-	c, _ := l.client(opts...)
+// downgrade expects the named readers to enter at once.
+func (l *lab) downgrade(policy leasehold.Policy, enter ...string) {
+	opts := leasehold.WithPolicy(policy)
+	a, _ := l.client(opts)
+	b, _ := l.client(opts)
+	c, _ := l.client(opts)
 	lease := l.enter(writer, a)
 	token := lease.Token()
 	got := make(chan outcome, 4)
@@ -172,33 +163,15 @@ func (l *lab) downgrade(opts []leasehold.Option, enter, then []string) {
 	}
 	l.refused(writer, c, leasehold.ErrHeld)
 	l.refused(mutex, c, leasehold.ErrHeld)
-	l.wantQueue(c, len(then))
+	rest := cap(got) - len(enter)
+	l.wantQueue(c, rest)
 	if lease.Token() != token || lease.State() != leasehold.Held {
 		l.Errorf("token %d became %d, the lease is %v", token, lease.Token(), lease.State())
 	}
 	l.wantErr(lease.Downgrade(context.Background()), leasehold.ErrMismatch)
 	l.releaseAll(append(in, lease))
-	l.rest(got, then)
-}
-
-// rest expects the remaining waiters: each writer alone, neighbouring readers in any order.
-func (l *lab) rest(got <-chan outcome, names []string) {
-	l.Helper()
-	for len(names) > 0 {
-		n := 1
-		for names[0] != "w" && n < len(names) && names[n] != "w" {
-			n++
-		}
-		var in []*leasehold.Lease
-		for range n {
-			o := l.receive(got, slack)
-			if o.err != nil || !slices.Contains(names[:n], o.name) {
-				l.Fatalf("%s entered, %v; want %q", o.name, o.err, names[:n])
-			}
-			in = append(in, o.lease)
-		}
-		l.releaseAll(in)
-		names = names[n:]
+	for range rest {
+		l.release(l.entered(got, slack))
 	}
 	l.wantFree(0)
 }
