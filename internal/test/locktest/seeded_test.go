@@ -2,11 +2,8 @@ package locktest_test
 
 import (
 	"context"
-	"fmt"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,69 +13,30 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// recorder is a test that only records whether it failed.
-type recorder struct {
-	testing.TB
-
-	mu       sync.Mutex
-	said     []string // errors
+// inner is a test whose failure does not fail the test around it.
+type inner struct {
+	testing.T
 	cleanups []func()
 }
 
-func (r *recorder) Helper()             {}
-func (r *recorder) Log(...any)          {}
-func (r *recorder) Logf(string, ...any) {}
+func (i *inner) Cleanup(f func()) { i.cleanups = append(i.cleanups, f) }
 
-func (r *recorder) Error(args ...any)                 { r.fail(fmt.Sprint(args...)) }
-func (r *recorder) Errorf(format string, args ...any) { r.fail(fmt.Sprintf(format, args...)) }
-
-func (r *recorder) Fatal(args ...any) {
-	r.fail(fmt.Sprint(args...))
-	runtime.Goexit()
-}
-
-func (r *recorder) Fatalf(format string, args ...any) {
-	r.fail(fmt.Sprintf(format, args...))
-	runtime.Goexit()
-}
-
-func (r *recorder) Cleanup(f func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.cleanups = append(r.cleanups, f)
-}
-
-func (r *recorder) Failed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.said) > 0
-}
-
-func (r *recorder) fail(why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.said = append(r.said, why)
-}
-
-// verdict plays the first case of a name in a bubble, and returns the errors.
-func verdict(t *testing.T, s func(testing.TB) Store, name string) (said []string) {
+// passes plays the first case of a name in a bubble.
+func passes(t *testing.T, s func(testing.TB) Store, name string) bool {
 	t.Helper()
-	for _, r := range rows() {
-		if !strings.HasPrefix(r.name, name) {
-			continue
-		}
-		var rec *recorder
-		synctest.Test(t, func(t *testing.T) {
-			rec = &recorder{TB: t}
-			toItsEnd(func() { play(rec, s(t), r) })
-			for _, f := range slices.Backward(rec.cleanups) {
-				toItsEnd(f)
-			}
-		})
-		return rec.said
+	all := rows()
+	i := slices.IndexFunc(all, func(r row) bool { return strings.HasPrefix(r.name, name) })
+	if i < 0 {
+		t.Fatalf("there is no case %s", name)
 	}
-	t.Fatalf("there is no case %s", name)
-	return nil
+	in := new(inner)
+	synctest.Test(t, func(t *testing.T) {
+		toItsEnd(func() { play(in, s(t), all[i]) })
+		for _, f := range slices.Backward(in.cleanups) {
+			toItsEnd(f)
+		}
+	})
+	return !in.Failed()
 }
 
 // toItsEnd calls f, which may end its goroutine.
@@ -159,18 +117,15 @@ func TestRun_FailsOnSeededFaults(t *testing.T) {
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			for _, name := range fault.cases {
-				said := verdict(t, fault.store, name)
-				if len(said) == 0 {
+				if passes(t, fault.store, name) {
 					t.Errorf("%s passes", name)
-					continue
 				}
-				t.Logf("%s: %s", name, strings.SplitN(said[0], "\n", 2)[0])
 			}
 		})
 	}
 	for _, name := range []string{exclusion, order, wait} {
-		if said := verdict(t, memory, name); len(said) > 0 {
-			t.Errorf("%s on a store without a fault: %q", name, said)
+		if !passes(t, memory, name) {
+			t.Errorf("%s fails on a store without a fault", name)
 		}
 	}
 }
