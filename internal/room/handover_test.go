@@ -71,22 +71,6 @@ func TestHandOver_WhoeverIsBeyondTheBatchIsToldToAskAtOnce(t *testing.T) {
 	}
 }
 
-func TestHandOver_ABargingHeadIsCalledAndHasItsWindow(t *testing.T) {
-	s := tell(t)
-	s.acquire("a", driver.Granted)
-	s.acquire("b", driver.Queued, waits("p"), policy(driver.Barging))
-	s.acquire("c", driver.Queued, waits("q"), policy(driver.Barging))
-	s.release("a", driver.Released)
-	s.heard("ask b 0s")
-	s.pass(900 * time.Millisecond)
-	s.release("nobody", driver.Gone) // does not give it another window
-	s.pass(100 * time.Millisecond)
-	s.release("nobody", driver.Gone)
-	s.heard("ask c 0s")
-	s.renew("b", driver.Gone, "p")
-	s.renew("c", driver.Granted, "q")
-}
-
 func TestHandOver_AHeadThatKeepsOutWhoFitsIsCalledAndHasItsWindow(t *testing.T) {
 	s := tell(t)
 	s.acquire("r1", driver.Granted, reader)

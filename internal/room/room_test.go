@@ -108,20 +108,6 @@ func (s *story) heard(want ...string) {
 	}
 }
 
-func TestDelay_FollowsExpiryFromTheMomentItCame(t *testing.T) {
-	s := tell(t)
-	s.acquire("a", driver.Granted, ttl(time.Second), delay(10*time.Second))
-	s.pass(5 * time.Second)
-	if got := s.acquire("b", driver.Busy); got.RetryAfter != 6*time.Second || len(got.Holders) != 0 {
-		t.Fatalf("%+v", got)
-	}
-	if got := Look(&s.r, "k", s.now); got.Closed != 6*time.Second {
-		t.Fatalf("closed for %v", got.Closed)
-	}
-	s.pass(6 * time.Second)
-	s.acquire("b", driver.Granted)
-}
-
 func TestDelay_TheHeadIsToldWhenTheRoomOpens(t *testing.T) {
 	s := tell(t)
 	s.acquire("a", driver.Granted, delay(10*time.Second))
@@ -167,17 +153,6 @@ func TestAcquire_SeedsTheTokenWithTheClock(t *testing.T) {
 	s.pass(-time.Hour)
 	if got := s.acquire("c", driver.Granted); got.Token != s.now+time.Hour.Microseconds()+1 {
 		t.Fatalf("token %d", got.Token)
-	}
-}
-
-func TestAcquire_ShowsWhoStaysLongest(t *testing.T) {
-	s := tell(t)
-	s.acquire("r1", driver.Granted, reader, ttl(10*time.Second))
-	s.acquire("r2", driver.Granted, reader, ttl(20*time.Second))
-	s.acquire("r3", driver.Granted, reader, ttl(5*time.Second))
-	got := s.acquire("w", driver.Busy)
-	if len(got.Holders) != 1 || got.Holders[0].ID != "r2" || got.Holders[0].Remaining != 20*time.Second || got.RetryAfter != 5*time.Second {
-		t.Fatalf("%+v", got)
 	}
 }
 
