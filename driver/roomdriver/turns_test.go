@@ -16,10 +16,14 @@ import (
 // slow is a table with updates that take a second, or until hung is closed.
 type slow struct {
 	*rows
-	hung chan struct{}
+	hung  chan struct{}
+	asked func(context.Context) // is called at the begin of an update, unless it is nil
 }
 
 func (t slow) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
+	if t.asked != nil {
+		t.asked(ctx)
+	}
 	if t.hung == nil {
 		time.Sleep(time.Second)
 		return t.rows.Update(ctx, key, f)
@@ -90,7 +94,7 @@ func TestTurns_ARefusalOfOneIsNobodyElses(t *testing.T) {
 
 func TestTurns_WhoeverGivesUpIsToldWhetherItWasAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := slow{newRows(), make(chan struct{})}
+		table := slow{rows: newRows(), hung: make(chan struct{})}
 		d := open(t, table)
 		var calls ordered
 		ask := func(id string, patience time.Duration) *error {
@@ -155,14 +159,6 @@ func TestTurns_ACallThatWasGivenUpKeepsItsLabels(t *testing.T) {
 type closable struct {
 	slow
 	closed *bool
-	late   *int
-}
-
-func (t closable) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
-	if *t.closed {
-		*t.late++
-	}
-	return t.slow.Update(ctx, key, f)
 }
 
 func (t closable) Close() error {
@@ -172,8 +168,12 @@ func (t closable) Close() error {
 
 func TestTurns_NoneIsMadeAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		table := closable{slow{rows: newRows()}, new(bool), new(int)}
-		d := open(t, table)
+		closed := false
+		d := open(t, closable{slow{rows: newRows(), asked: func(context.Context) {
+			if closed {
+				t.Error("a call of a table that was closed")
+			}
+		}}, &closed})
 		errs := make([]error, 3)
 		var calls ordered
 		for i := range errs {
@@ -183,9 +183,6 @@ func TestTurns_NoneIsMadeAfterClose(t *testing.T) {
 			t.Error(err)
 		}
 		calls.Wait()
-		if *table.late > 0 {
-			t.Errorf("%d calls of a table that was closed", *table.late)
-		}
 		for i, err := range errs[1:] {
 			if !errors.Is(err, driver.ErrClosed) {
 				t.Errorf("call %d: %v", i+1, err)
@@ -197,23 +194,12 @@ func TestTurns_NoneIsMadeAfterClose(t *testing.T) {
 // callerKey is the key of the caller's name in a context.
 type callerKey struct{}
 
-// heard is a table that records the caller of each update.
-type heard struct {
-	slow
-	of *[]any
-}
-
-func (t heard) Update(ctx context.Context, key string, f func([]byte, time.Time) ([]byte, error)) error {
-	*t.of = append(*t.of, ctx.Value(callerKey{}))
-	return t.slow.Update(ctx, key, f)
-}
-
 // A table may serve releases first. An update for a release and other calls counts as a
 // release, too.
 func TestTurns_AReleaseSpeaksForThoseThatAreMadeWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var of []any
-		d := open(t, heard{slow{rows: newRows()}, &of})
+		d := open(t, slow{rows: newRows(), asked: func(ctx context.Context) { of = append(of, ctx.Value(callerKey{})) }})
 		by := func(name string) context.Context { return context.WithValue(t.Context(), callerKey{}, name) }
 		var calls ordered
 		ask := func(name string) {
@@ -240,7 +226,7 @@ func TestTurns_AReleaseSpeaksForThoseThatAreMadeWithIt(t *testing.T) {
 
 func TestTurns_AGroupForWhichNobodyWaitsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := open(t, slow{newRows(), make(chan struct{})}) // never closed
+		d := open(t, slow{rows: newRows(), hung: make(chan struct{})}) // never closed
 		var calls ordered
 		for i := range 3 {
 			calls.begin(func() { _ = acquireWithin(t, d, request(fmt.Sprint(i)), time.Duration(i+1)*time.Second) })

@@ -30,8 +30,6 @@ type Stage struct {
 	SetClock func(since time.Duration)
 	// Callers is how many calls run at a time, on different keys; 0 means one.
 	Callers int
-	// Deaf is set for a store that sends hints which are not compared.
-	Deaf bool
 	// Lingers is set for a store that may count a lease for a millisecond longer, while it
 	// gets no other request. A trace then ends at the answer that shows it.
 	Lingers bool
@@ -181,7 +179,7 @@ func about(h driver.Hint, lease string) string {
 
 // await waits until all hints that were sent have been received.
 func (g *Stage) await() {
-	for end := time.Now().Add(20 * time.Second); !g.Deaf && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		g.mu.Lock()
 		all := g.hints >= g.wanted
 		g.mu.Unlock()
@@ -357,7 +355,7 @@ func (p *play) comparePicture(c *Call, got driver.Snapshot) {
 
 // compareHints compares the received hints of each lease.
 func (p *play) compareHints() {
-	if p.Deaf || p.wrong != "" || p.left {
+	if p.wrong != "" || p.left {
 		return
 	}
 	p.mu.Lock()
