@@ -26,8 +26,19 @@ var sharedRows = slices.Concat(
 			l.atTheEndOf(dead, o)
 			l.release(o.lease)
 		}},
-		{"K6_ReadersEndByThemselves/short first", func(l *lab) { l.readers(life, time.Minute) }},
-		{"K6_ReadersEndByThemselves/long first", func(l *lab) { l.readers(time.Minute, life) }},
+		{"K6_ReadersEndByThemselves", func(l *lab) {
+			a, _ := l.client(leasehold.WithTTL(life), leasehold.WithoutRenewal())
+			b, _ := l.client(leasehold.WithTTL(time.Minute), leasehold.WithoutRenewal())
+			short, long := l.enter(reader, a), l.enter(reader, b)
+			got := l.queue(context.Background(), writer, b, "writer")
+			l.ended(short, life+slack)
+			l.wantErr(short.Release(), leasehold.ErrLost)
+			if long.State() != leasehold.Held || long.Remaining() < 50*time.Second || len(got) > 0 {
+				l.Fatalf("the long one is %v for %v, and the writer has an outcome: %t", long.State(), long.Remaining(), len(got) > 0)
+			}
+			l.release(long)
+			l.release(l.entered(got, slack))
+		}},
 		{"K3_UpgradeIsRefusedAndChangesNothing", func(l *lab) {
 			a, _ := l.client()
 			read := l.enter(reader, a)
@@ -99,30 +110,6 @@ func (l *lab) churn(asks, churns use) {
 	stop()
 	wg.Wait()
 	l.wantFree(clean)
-}
-
-// readers starts two readers with leases of the given lengths, without renewal.
-func (l *lab) readers(first, second time.Duration) {
-	leases := make(map[time.Duration]*leasehold.Lease)
-	for _, ttl := range []time.Duration{first, second} {
-		c, _ := l.client(leasehold.WithTTL(ttl), leasehold.WithoutRenewal())
-		leases[ttl] = l.enter(reader, c)
-	}
-	short, long := leases[min(first, second)], leases[max(first, second)]
-	b, _ := l.client()
-	got := l.queue(context.Background(), writer, b, "writer")
-	l.ended(short, life+slack)
-	l.wantErr(short.Release(), leasehold.ErrLost)
-	if long.State() != leasehold.Held || long.Remaining() < 50*time.Second {
-		l.Errorf("the long one is %v for %v", long.State(), long.Remaining())
-	}
-	select {
-	case o := <-got:
-		l.Fatalf("the writer entered, %v; the long one is %v", o.err, long.State())
-	default:
-	}
-	l.release(long)
-	l.release(l.entered(got, slack))
 }
 
 // downgradeRows are K7: with two readers, a writer and another reader in the
