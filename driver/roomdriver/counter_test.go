@@ -152,14 +152,16 @@ func TestCounter_HandOverByARenewalOfManyTicketsIsCounted(t *testing.T) {
 	})
 }
 
-// gated is a table with a Read that waits for the gate.
+// gated is a table with a Read that waits for the gate, if there is one.
 type gated struct {
 	exchanging
-	gate chan struct{}
+	gate *chan struct{}
 }
 
 func (t gated) Read(ctx context.Context, key string) ([]byte, time.Time, error) {
-	<-t.gate
+	if *t.gate != nil {
+		<-*t.gate
+	}
 	return t.exchanging.Read(ctx, key)
 }
 
@@ -177,10 +179,8 @@ func TestCounter_CallsThatAreMadeTogetherTakeTheirTokenFromIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				table := gated{exchanging{&ledger{rows: newRows(), counts: true}}, make(chan struct{}, 100)}
-				for range 10 {
-					table.gate <- struct{}{}
-				}
+				var gate chan struct{}
+				table := gated{exchanging{&ledger{rows: newRows(), counts: true}}, &gate}
 				d, other := open(t, table), open(t, table)
 				acquire(t, d, request("x"), driver.Granted)
 				release(t, d, driver.Ref{Key: "k", ID: "x"}, driver.Released)
@@ -192,9 +192,7 @@ func TestCounter_CallsThatAreMadeTogetherTakeTheirTokenFromIt(t *testing.T) {
 				if row.held {
 					last = acquire(t, other, request("h"), driver.Granted).Token
 				}
-				for len(table.gate) > 0 {
-					<-table.gate
-				}
+				gate = make(chan struct{})
 				var calls ordered
 				calls.begin(func() { _, _ = d.Release(t.Context(), driver.Ref{Key: "k", ID: "nobody"}) })
 				var mu sync.Mutex
@@ -213,9 +211,7 @@ func TestCounter_CallsThatAreMadeTogetherTakeTheirTokenFromIt(t *testing.T) {
 						}
 					})
 				}
-				for range 10 {
-					table.gate <- struct{}{}
-				}
+				close(gate)
 				calls.Wait()
 				got := replies["a"]
 				if got.State != driver.Granted || got.Token <= last {

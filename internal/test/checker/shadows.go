@@ -27,20 +27,23 @@ func (s *shadows) merge() {
 	s.spans = merged
 }
 
+// within returns the spans that touch the time between from and to.
+func (s *shadows) within(from, to int64) []span {
+	i, _ := slices.BinarySearchFunc(s.spans, from, func(a span, at int64) int { return cmp.Compare(a.to, at) })
+	n := i
+	for n < len(s.spans) && s.spans[n].from < to {
+		n++
+	}
+	return slices.Clip(s.spans[i:n])
+}
+
 // overlap returns how much of the time between from and to is covered.
 func (s *shadows) overlap(from, to int64) (sum int64) {
-	i, _ := slices.BinarySearchFunc(s.spans, from, func(a span, at int64) int { return cmp.Compare(a.to, at) })
-	for ; i < len(s.spans) && s.spans[i].from < to; i++ {
-		sum += max(min(to, s.spans[i].to)-max(from, s.spans[i].from), 0)
+	for _, span := range s.within(from, to) {
+		sum += max(min(to, span.to)-max(from, span.from), 0)
 	}
 	return sum
 }
 
 // count returns how many spans touch the time between from and to.
-func (s *shadows) count(from, to int64) (n int64) {
-	i, _ := slices.BinarySearchFunc(s.spans, from, func(a span, at int64) int { return cmp.Compare(a.to, at) })
-	for ; i < len(s.spans) && s.spans[i].from < to; i++ {
-		n++
-	}
-	return n
-}
+func (s *shadows) count(from, to int64) int64 { return int64(len(s.within(from, to))) }

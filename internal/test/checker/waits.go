@@ -96,16 +96,6 @@ func (j *judge) prompt(key string, lives, leases []*life) {
 	}
 }
 
-// within returns the spans that touch the time between from and to.
-func (s *shadows) within(from, to int64) []span {
-	i, _ := slices.BinarySearchFunc(s.spans, from, func(a span, at int64) int { return cmp.Compare(a.to, at) })
-	n := i
-	for n < len(s.spans) && s.spans[n].from < to {
-		n++
-	}
-	return slices.Clone(s.spans[i:n])
-}
-
 // free checks a stretch of time for which l waited and the lock was free.
 // A fault excuses its own duration, and the time by which it delayed releases.
 func (j *judge) free(key string, l *life, from, to int64) {
