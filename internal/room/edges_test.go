@@ -71,24 +71,6 @@ func TestLook_ShowsWhatLastsAndNothingThatIsOver(t *testing.T) {
 	}
 }
 
-func TestVisit_IsBelowItsOwnPathAndNoOther(t *testing.T) {
-	for _, c := range []struct {
-		visit, name string
-		want        bool
-	}{{"a", "a", true}, {"a/b", "a", true}, {"ab", "a", false}, {"a", "a/b", false}, {"b", "a", false}, {"a/bc", "a/b", false}, {"x/", "a", false}} {
-		if got := below(c.visit, c.name); got != c.want {
-			t.Errorf("%q below %q: %v", c.visit, c.name, got)
-		}
-	}
-	for _, c := range []struct{ a, b, want string }{
-		{"a", "a", "a"}, {"a/b", "a/c", "a"}, {"a/b/c", "a/b/d", "a/b"}, {"a/b", "a", "a"}, {"a", "a/b", "a"}, {"a", "b", ""}, {"", "a", ""}, {"ab/c", "a/c", ""},
-	} {
-		if got := common(c.a, c.b); got != c.want {
-			t.Errorf("common to %q and %q: %q, want %q", c.a, c.b, got, c.want)
-		}
-	}
-}
-
 // TestSpent_IsWhatWasSaidUntilItsTime: stores keep the hash, so it must never change.
 func TestSpent_IsWhatWasSaidUntilItsTime(t *testing.T) {
 	for id, want := range map[string]uint64{"": 0xcbf29ce484222325, "a": 0xaf63dc4c8601ec8c, "foobar": 0x85944171f73967e8} {
@@ -244,18 +226,6 @@ func TestMinToken_IsExceededByOne(t *testing.T) {
 	}
 }
 
-func TestPlaces_AreWithinBounds(t *testing.T) {
-	above := driver.MaxPlaces
-	above++ // on 32 bits it is negative
-	for n, want := range map[int]bool{-1: false, 0: true, 1: true, driver.MaxPlaces: true, above: false} {
-		for _, req := range []driver.Request{{Limit: n}, {Weight: n}} {
-			if err := CheckPlaces(req); (err == nil) != want {
-				t.Errorf("%+v: %v", req, err)
-			}
-		}
-	}
-}
-
 // TestPlaces_OfADamagedRecord: a number that no rule gives is no reason to stop.
 func TestPlaces_OfADamagedRecord(t *testing.T) {
 	s := tell(t)
@@ -394,17 +364,5 @@ func TestParty_TakesAsManyPlacesAsItsModeDoes(t *testing.T) {
 	s.acquire("a", driver.Granted, reader, func(r *driver.Request) { r.Downgrade = true })
 	if got := s.r.inside("a").Weight; got != 1 {
 		t.Errorf("a writer that became a reader has a weight of %d", got)
-	}
-}
-
-func TestRelease_OfWhatIsNotThereSaysWhetherItWasBroken(t *testing.T) {
-	s := tell(t)
-	if reply, _ := Release(&s.r, driver.Ref{ID: "a"}, s.now); reply.State != driver.Gone || reply.Broken {
-		t.Errorf("%+v", reply)
-	}
-	s.acquire("a", driver.Granted)
-	Break(&s.r, "k", "a", "why", s.now)
-	if reply, _ := Release(&s.r, driver.Ref{ID: "a"}, s.now); reply.State != driver.Gone || !reply.Broken || reply.Reason != "why" {
-		t.Errorf("%+v", reply)
 	}
 }
