@@ -59,6 +59,7 @@ var roomRows = func() []row {
 				{mutex, places(3, 3), nil},
 				{reader, reader, nil},
 				{reader, mutex, leasehold.ErrMismatch}, // no upgrade
+				{reader, writer, leasehold.ErrMismatch},
 				{reader, places(1, 3), leasehold.ErrMismatch},
 				{places(1, 3), places(1, 3), nil}, // another place
 				{places(1, 3), places(1, 4), leasehold.ErrMismatch},
@@ -66,12 +67,14 @@ var roomRows = func() []row {
 				{places(1, 3), mutex, leasehold.ErrMismatch},
 			} {
 				outer := l.enter(row.outer, c)
-				inner, err := row.inner(c, l.key).try(outer.Context())
-				if row.want != nil {
-					l.wantErr(err, row.want)
-				} else {
+				inner, err := row.inner(c, l.key, leasehold.WithMaxWait(life)).lock(outer.Context())
+				if row.want == nil {
 					l.must(err)
 					l.release(inner)
+				}
+				l.wantErr(err, row.want)
+				if n := l.queued(c); n > 0 || outer.State() != leasehold.Held {
+					l.Errorf("%d wait, the outer lease is %v", n, outer.State())
 				}
 				l.release(outer)
 			}

@@ -39,22 +39,6 @@ var sharedRows = slices.Concat(
 			l.release(long)
 			l.release(l.entered(got, slack))
 		}},
-		{"K3_UpgradeIsRefusedAndChangesNothing", func(l *lab) {
-			a, _ := l.client()
-			read := l.enter(reader, a)
-			_, err := writer(a, l.key).lock(read.Context())
-			l.wantErr(err, leasehold.ErrMismatch)
-			_, err = mutex(a, l.key).try(read.Context())
-			l.wantErr(err, leasehold.ErrMismatch)
-			again, err := reader(a, l.key).lock(read.Context()) // a second read is no upgrade
-			l.must(err)
-			l.release(again)
-			if n := l.queued(a); n > 0 || read.State() != leasehold.Held {
-				l.Errorf("%d wait, the reader is %v", n, read.State())
-			}
-			l.release(read)
-			l.wantFree(0)
-		}},
 	},
 )
 
