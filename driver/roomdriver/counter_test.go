@@ -239,15 +239,19 @@ func TestCounter_RecordOfALongLeaseEndsWithItsDelay(t *testing.T) {
 	})
 }
 
-func TestMemory_ALongerOneOfAnotherProcessCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRows()
-		short, long := open(t, r, roomdriver.WithMemory(0)), open(t, r)
-		token := acquire(t, short, request("a"), driver.Granted).Token
-		release(t, long, driver.Ref{Key: "k", ID: "a"}, driver.Released)
-		r.skew = -time.Minute
-		if got := acquire(t, long, request("b"), driver.Granted).Token; got <= token {
-			t.Errorf("token %d follows %d", got, token)
-		}
-	})
+// The longest memory of the processes counts.
+func TestMemory_TokensRiseAlthoughTheClockIsSteppedBack(t *testing.T) {
+	for _, options := range [][]roomdriver.Option{nil, {roomdriver.WithMemory(0)}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRows()
+			first, second := open(t, r, options...), open(t, r)
+			token := acquire(t, first, request("a"), driver.Granted).Token
+			release(t, second, driver.Ref{Key: "k", ID: "a"}, driver.Released)
+			time.Sleep(50 * time.Minute)
+			r.skew = -55 * time.Minute
+			if got := acquire(t, second, request("b"), driver.Granted).Token; got <= token {
+				t.Errorf("token %d follows %d", got, token)
+			}
+		})
+	}
 }

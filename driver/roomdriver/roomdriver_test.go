@@ -259,20 +259,6 @@ func TestSweep_NamesUsedOnceLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestToken_RisesAlthoughTheClockIsSteppedBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rows := newRows()
-		d := open(t, rows)
-		first := acquire(t, d, request("a"), driver.Granted)
-		release(t, d, driver.Ref{Key: "k", ID: "a"}, driver.Released)
-		time.Sleep(50 * time.Minute)
-		rows.skew = -55 * time.Minute
-		if second := acquire(t, d, request("b"), driver.Granted); second.Token <= first.Token {
-			t.Fatalf("token %d follows %d", second.Token, first.Token)
-		}
-	})
-}
-
 func TestOnce_ReleasedIdsDoNotMakeTheRecordGrow(t *testing.T) {
 	rows := newRows()
 	d := open(t, &ledger{rows: rows})
