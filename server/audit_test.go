@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -46,9 +45,7 @@ type say func(method, path, body string, want int)
 func saying(t *testing.T, base string) say {
 	return func(method, path, body string, want int) {
 		t.Helper()
-		if code, text := spokenAs(t, "admin", method, base+path, body); code != want {
-			t.Errorf("%s %s: %d %s, want %d", method, path, code, text, want)
-		}
+		answered(t, want, askAs(t, "admin", method, base+path, body))
 	}
 }
 
@@ -105,11 +102,11 @@ func TestAudit_OfALeaseThatAnotherReplicaGrantedTheEndIsTold(t *testing.T) {
 
 // late returns a store whose next answer to verb, about the lease a, arrives when answer is closed.
 // It sends to done when it has done that.
-func late(verb string) (store *answering, done, answer chan struct{}) {
+func late(verb string) (store *hooked, done, answer chan struct{}) {
 	done, answer = make(chan struct{}, 1), make(chan struct{})
 	var held atomic.Bool
-	return answeredBy(memdriver.New(), func(_ context.Context, v, id string, _ driver.Reply) error {
-		if v == verb && id == "a" && held.CompareAndSwap(false, true) {
+	return after(memdriver.New(), func(c call, _ driver.Reply) error {
+		if c.verb == verb && c.ID == "a" && held.CompareAndSwap(false, true) {
 			done <- struct{}{}
 			<-answer
 		}

@@ -25,6 +25,7 @@ func byKey(name string) map[string]struct{ method, path, body string } {
 		"inspect": {"GET", "/v1/locks:inspect?name=" + url.QueryEscape(name), ""},
 		"glance":  {"GET", "/v1/locks:inspect?waiters=false&name=" + url.QueryEscape(name), ""},
 		"release": {"POST", "/v1/leases:release", body(`,"leaseId":"a"`)},
+		"show":    {"GET", "/v1/overview/lock?name=" + url.QueryEscape(name), ""},
 		"break":   {"POST", "/v1/locks:break", body(`,"leaseId":"a","reason":"stuck"`)},
 	}
 }
@@ -33,7 +34,7 @@ func byKey(name string) map[string]struct{ method, path, body string } {
 // each request as the operation on its lock.
 func TestByKey_NamesThatAPathMayLose(t *testing.T) {
 	seen := make(chan string, 1)
-	_, base := serve(t, memdriver.New(), server.WithObserver(func(_ *http.Request, x *server.Exchange) {
+	_, base := serve(t, memdriver.New(), server.WithPage(server.PageFull), server.WithObserver(func(_ *http.Request, x *server.Exchange) {
 		seen <- fmt.Sprint(x.Operation(), " ", x.Name, " ", x.LeaseID)
 	}))
 	for _, name := range []string{".", "..", "./x", "a/../b", "a//b", "/", "a/", "a%2Fb", "%", "x:break", `"q\`, "é", "a?b#c"} {
@@ -48,23 +49,27 @@ func TestByKey_NamesThatAPathMayLose(t *testing.T) {
 			{"renew", 200, `"ttlMs":60000`},
 			{"inspect", 200, `"leaseId":"a"`},
 			{"glance", 200, `"leaseId":"a"`},
+			{"show", 200, `"held":1`},
 			{"release", 200, `"state":"released"`},
 			{"release", 200, `"again":true`},
 			{"renew", 410, "#released"},
 			{"break", 404, "#not-held"},
 		} {
 			r := requests[step.verb]
-			status, text := ask(t, r.method, base+r.path, r.body)
+			text := answered(t, step.status, ask(t, r.method, base+r.path, r.body))
 			var got struct{ Key string }
-			if err := json.Unmarshal([]byte(text), &got); err != nil || status != step.status || !strings.Contains(text, step.says) {
-				t.Errorf("%s of %q: %d %s; want %d %s", step.verb, name, status, text, step.status, step.says)
+			if err := json.Unmarshal([]byte(text), &got); err != nil || !strings.Contains(text, step.says) {
+				t.Errorf("%s of %q: %s; want %s", step.verb, name, text, step.says)
 			}
 			if got.Key != name && step.verb != "break" {
 				t.Errorf("%s of %q is answered for %q", step.verb, name, got.Key)
 			}
 			want := step.verb + " " + name + " a"
-			if r.method == "GET" {
+			switch step.verb {
+			case "inspect", "glance":
 				want = "inspect " + name + " "
+			case "show":
+				want = "overviewLock " + name + " "
 			}
 			if got := <-seen; got != want {
 				t.Errorf("%s of %q is observed as %q", step.verb, name, got)
@@ -75,28 +80,22 @@ func TestByKey_NamesThatAPathMayLose(t *testing.T) {
 
 func TestByKey_RightsAreThoseOfTheName(t *testing.T) {
 	file, _ := openAuth(t, roles())
-	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file))
-	for verb, r := range byKey("private/1") {
-		if status, text := spokenAs(t, "", r.method, base+r.path, r.body); status != 401 {
-			t.Errorf("%s by a stranger: %d %s", verb, status, text)
-		}
-		status, text := spokenAs(t, "shop", r.method, base+r.path, r.body)
-		refused(t, verb, status, text, server.Forbidden)
+	_, base := serve(t, memdriver.New(), server.WithPage(server.PageFull), server.WithAuthenticator(file))
+	for _, r := range byKey("private/1") {
+		answered(t, 401, ask(t, r.method, base+r.path, r.body))
+		refused(t, askAs(t, "shop", r.method, base+r.path, r.body), server.Forbidden)
 	}
-	for verb, want := range map[string]int{"acquire": 201, "inspect": 403, "glance": 403, "break": 403} {
+	for verb, want := range map[string]int{"acquire": 201, "inspect": 403, "glance": 403, "show": 403, "break": 403} {
 		r := byKey("orders/1")[verb]
-		if status, text := spokenAs(t, "shop", r.method, base+r.path, r.body); status != want {
-			t.Errorf("%s: %d %s, want %d", verb, status, text, want)
-		}
+		answered(t, want, askAs(t, "shop", r.method, base+r.path, r.body))
 	}
 }
 
 func TestByKey_WhatIsOutOfBoundsIsRefused(t *testing.T) {
-	_, base := serve(t, memdriver.New())
+	_, base := serve(t, memdriver.New(), server.WithPage(server.PageFull))
 	for _, name := range []string{"", strings.Repeat("x", 513), "a\nb"} {
-		for verb, r := range byKey(name) {
-			status, text := ask(t, r.method, base+r.path, r.body)
-			refused(t, fmt.Sprintf("%s of %.9q", verb, name), status, text, server.Invalid)
+		for _, r := range byKey(name) {
+			refused(t, ask(t, r.method, base+r.path, r.body), server.Invalid)
 		}
 	}
 	for path, bodies := range map[string][]string{
@@ -111,8 +110,7 @@ func TestByKey_WhatIsOutOfBoundsIsRefused(t *testing.T) {
 	} {
 		method, path, _ := strings.Cut(path, " ")
 		for _, body := range bodies {
-			status, text := ask(t, method, base+path, body)
-			refused(t, method+" "+path+" "+body, status, text, server.Invalid)
+			refused(t, ask(t, method, base+path, body), server.Invalid)
 		}
 	}
 }

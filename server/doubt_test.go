@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,50 +21,19 @@ func TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, then := range []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrMismatch, driver.ErrClosed, errors.ErrUnsupported} {
 			asked := 0
-			s := open(t, &answering{*acquires(memdriver.New(), func(string) error {
+			_, base := serve(t, &hooked{memdriver.New(), func(_ context.Context, c call, next next) (driver.Reply, error) {
+				if c.verb != "acquire" {
+					return next()
+				}
 				if asked++; asked > 1 {
-					return then
+					return driver.Reply{}, then
 				}
-				return nil
-			}), func(_ context.Context, verb, _ string, _ driver.Reply) error {
-				if verb == "acquire" {
-					return errors.New("connection reset")
-				}
-				return nil
+				_, _ = next()
+				return driver.Reply{}, errors.New("connection reset")
 			}})
-			w := httptest.NewRecorder()
-			s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/locks/k", nil))
-			if w.Code != http.StatusGatewayTimeout || !strings.Contains(w.Body.String(), server.Unknown.Type()) {
-				t.Errorf("%v: %d %s, want the outcome to be unknown", then, w.Code, w.Body)
-			}
-			_ = s.Close()
+			refused(t, ask(t, "POST", base+"/v1/locks/k", ""), server.Unknown)
 		}
 	})
-}
-
-// refusing is a store that refuses all requests while it is away: after it has answered enough
-// acquires of the lease b.
-type refusing struct {
-	*answering
-	away     atomic.Bool
-	answered atomic.Int32
-}
-
-func newRefusing(enough int32) *refusing {
-	r := new(refusing)
-	r.answering = answeredBy(memdriver.New(), func(_ context.Context, verb, id string, _ driver.Reply) error {
-		if verb == "acquire" && id == "b" && r.answered.Add(1) == enough {
-			r.away.Store(true)
-		}
-		return nil
-	})
-	r.before = func(context.Context, string, string) error {
-		if r.away.Load() {
-			return fmt.Errorf("%w: loading", driver.ErrUnavailable)
-		}
-		return nil
-	}
-	return r
 }
 
 // The store refuses requests at the end of a wait. A store with a queue still has the place, and
@@ -85,28 +52,38 @@ func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 		{"next to another, it has no place afterwards", true, true, "0"},
 	} {
 		bubble(t, row.name, func(t *testing.T) {
-			enough := int32(1)
+			enough := int32(1) // answers to acquires of the lease b
 			if row.beside {
 				enough = 2
 			}
-			store := newRefusing(enough)
+			var away atomic.Bool
+			var given atomic.Int32
+			store := &hooked{memdriver.New(), func(_ context.Context, c call, next next) (driver.Reply, error) {
+				if away.Load() {
+					return driver.Reply{}, fmt.Errorf("%w: loading", driver.ErrUnavailable)
+				}
+				reply, err := next()
+				if c.verb == "acquire" && c.ID == "b" && given.Add(1) == enough {
+					away.Store(true)
+				}
+				return reply, err
+			}}
 			var asked driver.Driver = struct{ driver.Driver }{store} // without hints
 			if !row.queue {
 				asked = blind{store, nil}
 			}
 			_, base := serve(t, asked)
 			must(t, http.StatusCreated, "POST", base+"/v1/locks/k", `{"leaseId":"a"}`)
-			wait := func(ms string) (int, string) {
+			wait := func(ms string) exchange {
 				return ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"b","waitMs":`+ms+`,"ticketMs":`+row.ticket+`}`)
 			}
 			var other sync.WaitGroup
 			if row.beside {
 				other.Go(func() { wait("4000") })
-				eventually(t, func() bool { return store.answered.Load() == 1 })
+				eventually(t, func() bool { return given.Load() == 1 })
 			}
-			code, text := wait("2500")
-			refused(t, "acquire", code, text, server.Unknown)
-			store.away.Store(false)
+			refused(t, wait("2500"), server.Unknown)
+			away.Store(false)
 			other.Wait()
 		})
 	}

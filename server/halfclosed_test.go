@@ -18,7 +18,7 @@ import (
 )
 
 // lag delays each answer of a store by a second.
-func lag(ctx context.Context, _, _ string) error {
+func lag(ctx context.Context, _ call) error {
 	select {
 	case <-time.After(time.Second):
 		return nil
@@ -94,7 +94,7 @@ func (l conns) halfClosed(t *testing.T, gone bool, method, path, body string) in
 func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		s := open(t, &hooked{store, lag})
+		s := open(t, before(store, lag))
 		l := make(conns)
 		go func() { _ = s.Serve(l, nil) }()
 		for _, step := range []struct {
@@ -127,7 +127,7 @@ func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 func TestHalfClosed_AGrantThatReachesNobodyIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		s := open(t, &hooked{store, lag})
+		s := open(t, before(store, lag))
 		l := make(conns)
 		go func() { _ = s.Serve(l, nil) }()
 		granted := make(chan bool, 1)

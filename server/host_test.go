@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,13 +14,13 @@ import (
 )
 
 // askedAs sends a request with a Host by a connection with the local address.
-func askedAs(t *testing.T, s *server.Server, local net.Addr, rt *server.Route, host string) *httptest.ResponseRecorder {
+func askedAs(t *testing.T, s *server.Server, local net.Addr, rt *server.Route, host string) exchange {
 	ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, local)
 	r := httptest.NewRequestWithContext(ctx, rt.Method, aim(rt, "k", "a"), strings.NewReader(bodyOf(rt, "k", "a")))
 	r.Host = host
 	w := httptest.NewRecorder()
 	recorded(s).ServeHTTP(w, r)
-	return w
+	return exchange{fmt.Sprintf("%s for %q by %v", rt.Operation, host, local), w.Code, w.Header(), w.Body.String()}
 }
 
 var tcp = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}
@@ -27,10 +28,9 @@ var tcp = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}
 func TestStatus_ANameThatWasReboundIsRefused(t *testing.T) {
 	s := open(t, memdriver.New(), server.WithPage(server.PageFull))
 	for _, rt := range s.Routes() {
-		w := askedAs(t, s, tcp, &rt, "evil.example:8080")
-		refused(t, rt.Operation, w.Code, w.Body.String(), server.Forbidden)
-		if !strings.Contains(w.Body.String(), "--allowed-host") {
-			t.Errorf("%s: no advice in %s", rt.Operation, w.Body)
+		got := askedAs(t, s, tcp, &rt, "evil.example:8080")
+		if refused(t, got, server.Forbidden); !strings.Contains(got.body, "--allowed-host") {
+			t.Errorf("%s: no advice in %s", rt.Operation, got.body)
 		}
 	}
 }
@@ -67,10 +67,7 @@ func TestHost_IsComparedWithoutAuthentication(t *testing.T) {
 		{"a.locks", tcp, []server.Option{server.WithAllowedHosts("locks")}, denied},
 	} {
 		s := open(t, memdriver.New(), row.opts...)
-		w := askedAs(t, s, row.local, &server.Route{Method: "GET", Path: "/livez"}, row.host)
-		if w.Code != row.status {
-			t.Errorf("%q by %v: %d %s, want %d", row.host, row.local, w.Code, w.Body, row.status)
-		}
+		answered(t, row.status, askedAs(t, s, row.local, &server.Route{Method: "GET", Path: "/livez"}, row.host))
 		_ = s.Close()
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,24 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
+
+// halt is a place at which a call of the store waits.
+type halt struct {
+	reached, over chan struct{}
+	open          func() // lets all calls go on
+}
+
+func newHalt(t *testing.T) *halt {
+	h := &halt{reached: make(chan struct{}, 8), over: make(chan struct{})}
+	h.open = sync.OnceFunc(func() { close(h.over) })
+	t.Cleanup(h.open)
+	return h
+}
+
+func (h *halt) wait() {
+	h.reached <- struct{}{}
+	<-h.over
+}
 
 // ends sends the lease id of each request whose client had gone, at its end.
 func ends(into chan<- string) server.Option {
@@ -26,7 +45,7 @@ func ends(into chan<- string) server.Option {
 }
 
 // soon returns the next value of c, and fails the test after a minute.
-func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
+func soon[T any](t testing.TB, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
@@ -42,29 +61,24 @@ func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) 
 	for service, by := range []string{"the same service", "another service"} {
 		t.Run(by, func(t *testing.T) {
 			store := memdriver.New()
-			entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+			stop, gone := newHalt(t), make(chan string, 1)
 			var late atomic.Bool
 			slow := acquires(store.Join(), func(string) error {
 				if late.Load() {
-					entered <- struct{}{}
-					<-gate
+					stop.wait()
 				}
 				return nil
 			})
 			town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
-			if status, text := town.call(service, "k", "w").answer(); status != 201 {
-				t.Fatal(status, text)
-			}
+			town.call(service, "w").granted()
 			late.Store(true)
-			first := town.call(0, "k", "w")
-			soon(t, "the late request is sent to the store", entered)
+			first := town.call(0, "w")
+			soon(t, "the late request is sent to the store", stop.reached)
 			first.die()
-			close(gate)
+			stop.open()
 			soon(t, "the late request has ended", gone)
-			if snap := town.look("k"); !heldBy("w")(snap) {
-				t.Errorf("the reported lease is gone: %+v", snap)
-			}
-			town.release("k", "w")
+			town.holds("w")
+			town.release("w")
 		})
 	}
 }
@@ -73,37 +87,32 @@ func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) 
 func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
-		granted, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+		stop, gone := newHalt(t), make(chan string, 1)
 		var held atomic.Bool
 		var asked atomic.Int64
-		slow := answeredBy(store.Join(), func(_ context.Context, _, _ string, reply driver.Reply) error {
+		slow := after(store.Join(), func(_ call, reply driver.Reply) error {
 			if reply.State == driver.Granted && held.CompareAndSwap(false, true) {
-				close(granted)
-				<-gate
+				stop.wait()
 			}
 			asked.Add(1)
 			return nil
 		})
 		town := &town{t, store, [2]string{listenInMemory(t, slow, ends(gone)), listenInMemory(t, store.Join())}}
-		must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`)
-		first := town.call(0, "k", "w")
-		town.await("k", window, "queued", queueOf(1))
-		second := town.call(1, "k", "w")
+		town.take("holder")
+		first := town.call(0, "w")
+		town.queued(1)
+		second := town.call(1, "w")
 		for before := asked.Load(); asked.Load() < before+2; time.Sleep(time.Millisecond) {
 			// The first service gives the ticket up with each of them.
 		}
-		must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
-		soon(t, "the first service is granted the lock", granted)
-		if status, text := second.answer(); status != 200 && status != 201 {
-			t.Fatal(status, text)
-		}
+		town.release("holder")
+		soon(t, "the first service is granted the lock", stop.reached)
+		second.granted()
 		first.die()
 		synctest.Wait() // the service has seen the end of the connection
-		close(gate)
+		stop.open()
 		soon(t, "the first request has ended", gone)
-		if snap := town.look("k"); !heldBy("w")(snap) {
-			t.Errorf("the reported lease is gone: %+v", snap)
-		}
+		town.holds("w")
 	})
 }
 
@@ -118,7 +127,7 @@ func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	town := &town{t, store, [2]string{"http://" + l.Addr().String()}}
-	town.call(0, "k", "w").die()
+	town.call(0, "w").die()
 	go func() { _ = s.Serve(l, nil) }()
 	soon(t, "the request has ended", gone)
 	if n := asked.Load(); n != 0 {
@@ -127,23 +136,115 @@ func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 }
 
 func TestVanish_HR_A5_NothingIsAskedAgainForAClientThatHasGone(t *testing.T) {
-	entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
+	stop, gone := newHalt(t), make(chan string, 1)
 	var asked atomic.Int64
 	store := acquires(memdriver.New(), func(string) error {
 		asked.Add(1)
-		entered <- struct{}{}
-		<-gate
+		stop.wait()
 		return errors.New("no answer")
 	})
 	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
-	p := town.call(0, "k", "w")
-	soon(t, "the store is asked", entered)
+	p := town.call(0, "w")
+	soon(t, "the store is asked", stop.reached)
 	p.die()
-	close(gate)
+	stop.open()
 	soon(t, "the request has ended", gone)
 	if n := asked.Load(); n != 1 {
 		t.Errorf("the store was asked %d times", n)
 	}
+}
+
+// The store does not answer for longer than one try of the undo.
+func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
+	stop, gone := newHalt(t), make(chan string, 1)
+	var releases atomic.Int64
+	store := before(memdriver.New(), func(_ context.Context, c call) error {
+		switch {
+		case c.verb == "acquire":
+			stop.wait()
+		case c.verb == "release" && releases.Add(1) <= 3:
+			return errors.New("no answer")
+		}
+		return nil
+	})
+	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
+	p := town.call(0, "w")
+	soon(t, "the store is asked", stop.reached)
+	p.die()
+	stop.open()
+	soon(t, "the request has ended", gone)
+	town.free()
+}
+
+// A proxy has cut the connection of a long poll.
+func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("holder")
+		cut := t.callFor(0, time.Minute, 30*time.Second)
+		t.queued(1)
+		other := t.call(1, "other")
+		t.queued(2)
+		cut.die()
+		t.keepsPlace(2)
+		again := t.call(1, "w")
+		t.release("holder")
+		answered(t, 201, again.answer())
+		t.release("w")
+		answered(t, 201, other.answer())
+	})
+}
+
+// A proxy has sent a long poll twice, and cuts both connections, one after the other.
+func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
+	store, gone := memdriver.New(), make(chan string, 2)
+	var asked atomic.Int64
+	counted := after(store.Join(), func(call, driver.Reply) error { asked.Add(1); return nil })
+	town := &town{t, store, [2]string{listen(t, counted, ends(gone)), listen(t, store.Join())}}
+	town.take("holder")
+	first := town.callFor(0, time.Minute, 30*time.Second)
+	town.queued(1)
+	before := asked.Load()
+	second := town.callFor(0, time.Minute, 30*time.Second)
+	eventually(t, func() bool { return asked.Load() > before }) // by the second, too
+	first.die()
+	soon(t, "the first request has ended", gone)
+	second.die()
+	soon(t, "the second request has ended", gone)
+	town.keepsPlace(1)
+}
+
+// A client with a place and an address for hints asks again, and a proxy cuts the connection
+// while the service asks the store.
+func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testing.T) {
+	store, gone := memdriver.New(), make(chan string, 4)
+	stop, did := newHalt(t), make(chan string, 4)
+	var late atomic.Bool
+	slow := &hooked{store.Join(), func(_ context.Context, c call, next next) (driver.Reply, error) {
+		if c.verb == "acquire" && late.Load() {
+			stop.wait()
+		}
+		reply, err := next()
+		if c.verb == "renew" || c.verb == "release" {
+			did <- c.ID
+		}
+		return reply, err
+	}}
+	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
+	town.take("holder")
+	var ears struct{ Address string }
+	for stream := tune(t, town.url(0, "/v1/events")); ears.Address == ""; {
+		stream.hear("ready", &ears)
+	}
+	body := fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"ticketMs":30000,"notify":%q}`, ears.Address)
+	must(t, 202, "POST", town.url(0, "/v1/locks/k"), body)
+	late.Store(true)
+	again := town.post(0, "k", body)
+	soon(t, "the store is asked", stop.reached)
+	again.die()
+	stop.open()
+	soon(t, "the request has ended", gone)
+	soon(t, "what is given up is given back", did)
+	town.keepsPlace(1)
 }
 
 // A client that has two requests under way receives both answers, with one lease, from one
@@ -151,90 +252,116 @@ func TestVanish_HR_A5_NothingIsAskedAgainForAClientThatHasGone(t *testing.T) {
 func TestWait_HR_E9_RequestsForOneLeaseAreAllAnswered(t *testing.T) {
 	towns(t, func(t *town) {
 		for second := range 2 {
-			key := fmt.Sprint("k", second)
-			t.take(key, "holder")
-			first := t.call(0, key, "w")
-			t.await(key, window, "queued", queueOf(1))
-			later := t.call(second, key, "w")
-			t.release(key, "holder")
-			a, textA := first.answer()
-			b, textB := later.answer()
-			if a+b != 200+201 {
-				t.Errorf("service %d: answered %d %s and %d %s, want one 201 and one 200", second, a, textA, b, textB)
+			holder, id := fmt.Sprint("holder", second), fmt.Sprint("w", second)
+			t.take(holder)
+			first := t.call(0, id)
+			t.queued(1)
+			later := t.call(second, id)
+			t.release(holder)
+			if a, b := first.answer(), later.answer(); a.status+b.status != 200+201 {
+				t.Errorf("service %d: answered %+v and %+v, want one 201 and one 200", second, a, b)
 			}
-			if snap := t.look(key); !heldBy("w")(snap) {
-				t.Errorf("%+v", snap)
-			}
-			t.release(key, "w")
+			t.holds(id)
+			t.release(id)
 		}
 	})
 }
 
-// A proxy has cut the connection of a long poll.
-func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("k", "holder")
-		cut := t.callFor(0, "k", "w", time.Minute, 30*time.Second)
-		t.await("k", window, "queued", queueOf(1))
-		other := t.call(1, "k", "other")
-		t.await("k", window, "queued", queueOf(2))
-		cut.die()
-		t.await("k", window, "kept for ticketMs", func(s driver.Snapshot) bool {
-			return len(s.Waiters) == 2 && s.Waiters[0].ID == "w" && s.Waiters[0].Remaining > 16*time.Second
-		})
-		again := t.call(1, "k", "w")
-		t.release("k", "holder")
-		if status, text := again.answer(); status != 201 {
-			t.Errorf("%d %s", status, text)
-		}
-		t.release("k", "w")
-		if status, text := other.answer(); status != 201 {
-			t.Errorf("%d %s", status, text)
-		}
-	})
-}
-
-// The store does not answer for longer than one try of the undo.
-func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
-	entered, gate, gone := make(chan struct{}), make(chan struct{}), make(chan string, 1)
-	var releases atomic.Int64
-	store := &hooked{memdriver.New(), func(_ context.Context, verb, _ string) error {
-		switch {
-		case verb == "acquire":
-			entered <- struct{}{}
-			<-gate
-		case verb == "release" && releases.Add(1) <= 3:
-			return errors.New("no answer")
+// The wait of a long poll without a ticket has ended, and it leaves the queue while its client,
+// whose connection a proxy has cut, asks again.
+func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
+	store, stop := memdriver.New(), newHalt(t)
+	slow := before(store.Join(), func(_ context.Context, c call) error {
+		if c.verb == "release" && c.ID == "w" {
+			stop.wait()
 		}
 		return nil
-	}}
-	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
-	p := town.call(0, "k", "w")
-	soon(t, "the store is asked", entered)
-	p.die()
-	close(gate)
-	soon(t, "the request has ended", gone)
-	town.await("k", window, "free", func(snap driver.Snapshot) bool { return len(snap.Holders) == 0 })
+	})
+	seen := make(chan struct{}, 8)
+	watch := server.WithObserver(func(_ *http.Request, x *server.Exchange) {
+		if x.Operation() == "acquire" && x.LeaseID == "w" {
+			seen <- struct{}{}
+		}
+	})
+	town := &town{t, store, [2]string{listen(t, slow, watch), listen(t, store.Join())}}
+	town.take("holder")
+	first := town.callFor(0, 50*time.Millisecond, 0)
+	soon(t, "the first request leaves", stop.reached)
+	town.release("holder")
+	second := town.callFor(0, time.Minute, 0)
+	select {
+	case <-seen: // the second request is answered while the first leaves
+	case <-time.After(200 * time.Millisecond): // the second request waits until the first has left
+	}
+	stop.open()
+	first.answer()
+	second.granted()
+	town.holds("w")
 }
 
-// A job that keeps its lock closed for an hour may have a short lease. The maximum TTL guards
-// against clients that died, and a client that releases is alive. A lock delay begins after the
-// loss of a lease, so it is bounded, and refused before the lock is taken.
-func TestRelease_HR_D8_MayKeepTheLockClosedAndForbidTheIDForLongerThanLeasesLive(t *testing.T) {
+// undoing returns a store that halts each release of the lease w, sends to left after it, and calls
+// granted at each grant.
+func undoing(store *memdriver.Driver, stop *halt, left chan<- struct{}, granted func()) *hooked {
+	return &hooked{store, func(_ context.Context, c call, next next) (driver.Reply, error) {
+		undo := c.verb == "release" && c.ID == "w"
+		if undo {
+			stop.wait()
+		}
+		reply, err := next()
+		switch {
+		case undo:
+			left <- struct{}{}
+		case reply.State == driver.Granted:
+			granted()
+		}
+		return reply, err
+	}}
+}
+
+// A client whose connection broke has no answer to its request. It renews its lease by another
+// connection, successfully, while the first service is about to give the lease back.
+func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) {
+	const byVisit = "by its visit"
+	for name, r := range map[string]struct{ method, path, body string }{
+		"by itself":  {"PUT", "/v1/locks/k/leases/w", `{"ttlMs":60000}`},
+		byVisit:      {"PUT", "/v1/locks/k/leases/w", `{"ttlMs":60000,"visit":"client"}`},
+		"in a batch": {"POST", "/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"w","ttlMs":60000}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := memdriver.New()
+			stop, answer, left := newHalt(t), newHalt(t), make(chan struct{}, 8)
+			slow := undoing(store.Join(), stop, left, answer.wait)
+			town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
+			first := town.post(0, "k", `{"leaseId":"w","ttlMs":60000,"waitMs":60000,"visit":"client"}`)
+			soon(t, "the lock is granted", answer.reached)
+			first.die()
+			answer.open()
+			soon(t, "the first service gives it back", stop.reached)
+			must(t, 200, r.method, town.url(1, r.path), r.body)
+			stop.open()
+			soon(t, "the first service has given it back", left)
+			town.holds("w")
+			got := ask(t, "DELETE", town.url(1, "/v1/locks/k/leases/w?visit=client"), "")
+			if (got.status == 204) != (name == byVisit) {
+				t.Errorf("ended by the client's visit: %d %s", got.status, got.body)
+			}
+		})
+	}
+}
+
+// A place in the queue that was renewed is kept as well.
+func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
 	store := memdriver.New()
-	town := &town{t, store, [2]string{listen(t, store, server.WithMaxTTL(10*time.Second))}}
-	lock := town.url(0, "/v1/locks/k")
-	if status, text := ask(t, "POST", lock, `{"leaseId":"w","lockDelayMs":10001}`); status != 400 {
-		t.Errorf("a lock delay: %d %s", status, text)
-	}
-	must(t, 201, "POST", lock, `{"leaseId":"w"}`)
-	if status, text := ask(t, "DELETE", lock+"/leases/w?keepMs=86400001", ""); status != 400 {
-		t.Errorf("kept closed for more than a day: %d %s", status, text)
-	}
-	if status, text := ask(t, "DELETE", lock+"/leases/w?keepMs=86400000&forbidMs=60000", ""); status != 204 {
-		t.Errorf("kept closed for a day: %d %s", status, text)
-	}
-	if reply, err := store.Acquire(t.Context(), driver.Request{Key: "k", ID: "x", TTL: time.Second}); err != nil || reply.State != driver.Busy || reply.RetryAfter < 23*time.Hour {
-		t.Errorf("afterwards: %+v, %v", reply, err)
-	}
+	stop, left := newHalt(t), make(chan struct{}, 8)
+	slow := undoing(store.Join(), stop, left, func() {})
+	town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
+	town.take("holder")
+	first := town.call(0, "w")
+	town.queued(1)
+	first.die()
+	soon(t, "the first service gives the place up", stop.reached)
+	must(t, 202, "PUT", town.url(1, "/v1/locks/k/leases/w"), `{"ttlMs":60000,"ticketMs":60000}`)
+	stop.open()
+	soon(t, "the first service has given it up", left)
+	town.queued(1)
 }

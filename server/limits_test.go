@@ -123,8 +123,7 @@ func TestReady_HR_G7_TellsThatNoMoreConnectionsAreAccepted(t *testing.T) {
 	s := open(t, memdriver.New(), server.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 	l, base := network.listen()
 	go func() { _ = s.Serve(&scarce{Listener: l}, nil) }()
-	status, text := ask(t, "GET", base+"/readyz", "")
-	refused(t, "no descriptor left", status, text, server.Overloaded)
+	refused(t, ask(t, "GET", base+"/readyz", ""), server.Overloaded)
 	if text := logged.String(); !strings.Contains(text, "connections are not accepted") || !strings.Contains(text, "too many open files") {
 		t.Errorf("logged %q", text)
 	}
@@ -157,48 +156,38 @@ func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 	proxy := httptest.NewServer(recorded(httputil.NewSingleHostReverseProxy(at)))
 	defer proxy.Close()
 	for _, rt := range having(s, server.Overloaded) {
-		status, text := ask(t, rt.Method, proxy.URL+aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
-		refused(t, rt.Operation, status, text, server.Overloaded)
+		refused(t, try(t, proxy.URL, rt), server.Overloaded)
 	}
-	if status, text := ask(t, "GET", base+"/livez", ""); status != http.StatusOK {
-		t.Errorf("/livez: %d %s", status, text)
-	}
+	answered(t, http.StatusOK, ask(t, "GET", base+"/livez", ""))
 	http.DefaultClient.CloseIdleConnections()
 	all[0].Close()
-	eventually(t, func() bool { // there is room again
-		status, _ := ask(t, "GET", base+"/v1/locks", "")
-		return status == http.StatusOK
-	})
+	eventually(t, func() bool { return ask(t, "GET", base+"/v1/locks", "").status == http.StatusOK }) // there is room again
 }
 
 // A balancer has read the answer and resets the connection.
 func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
 	store := memdriver.New()
 	var released atomic.Bool
-	addr := listen(t, &hooked{store.Join(), func(_ context.Context, verb, _ string) error {
-		released.Store(released.Load() || verb == "release")
+	addr := listen(t, before(store.Join(), func(_ context.Context, c call) error {
+		released.Store(released.Load() || c.verb == "release")
 		return nil
-	}}, server.WithUndoOnReset(false))
+	}), server.WithUndoOnReset(false))
 	town := &town{t, store, [2]string{addr, listen(t, store.Join())}}
-	must(t, 201, "POST", town.url(1, "/v1/locks/k"), `{"leaseId":"holder"}`)
-	p := town.call(0, "k", "w")
-	town.await("k", window, "queued", queueOf(1))
-	must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
-	if status, text := p.answer(); status != 201 {
-		t.Fatal(status, text)
-	}
+	town.take("holder")
+	p := town.call(0, "w")
+	town.queued(1)
+	town.release("holder")
+	answered(t, 201, p.answer())
 	_ = p.Conn.(*net.TCPConn).SetLinger(0)
 	p.die() // by a reset
 	// A later answer of the same service shows that it has seen the reset.
 	for i := range 20 {
-		q := town.call(0, fmt.Sprint("other", i), "w")
-		if status, text := q.answer(); status != 201 {
-			t.Fatal(status, text)
-		}
+		q := town.post(0, fmt.Sprint("other", i), `{"leaseId":"w"}`)
+		answered(t, 201, q.answer())
 		q.die()
 	}
-	if snap := town.look("k"); !heldBy("w")(snap) || released.Load() {
-		t.Errorf("%+v, released: %v", snap, released.Load())
+	if town.holds("w"); released.Load() {
+		t.Error("it was released")
 	}
 }
 

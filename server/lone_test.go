@@ -16,12 +16,12 @@ func TestLease_CostsTheStoreTwoRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(map[string]int)
 		var mu sync.Mutex
-		store := &hooked{memdriver.New(), func(_ context.Context, verb, id string) error {
+		store := after(memdriver.New(), func(c call, _ driver.Reply) error {
 			mu.Lock()
 			defer mu.Unlock()
-			asked[verb+" "+id]++
+			asked[c.verb+" "+c.ID]++
 			return nil
-		}}
+		})
 		_, base := serve(t, store)
 		synctest.Wait() // for the subscription: a waiter that comes during it asks once more
 		lock := base + "/v1/locks/k"
@@ -38,32 +38,29 @@ func TestLease_CostsTheStoreTwoRequests(t *testing.T) {
 	})
 }
 
-// crowd is a store that returns next, with Uncontended, and records Uncontended of each release.
-type crowd struct {
-	instant
-	next driver.Reply
-	told []bool
-}
-
-func (s *crowd) Acquire(context.Context, driver.Request) (driver.Reply, error) { return s.next, nil }
-
-func (s *crowd) Release(_ context.Context, ref driver.Ref) (driver.Reply, error) {
-	s.told = append(s.told, ref.Uncontended)
-	return driver.Reply{State: driver.Released}, nil
-}
-
 func TestLease_TellsTheStoreWhoWasAlone(t *testing.T) {
-	store := new(crowd)
+	var reply driver.Reply
+	var told bool
+	store := &hooked{memdriver.New(), func(_ context.Context, c call, do next) (driver.Reply, error) {
+		switch c.verb {
+		case "acquire":
+			return reply, nil
+		case "release":
+			told = c.Uncontended
+			return driver.Reply{State: driver.Released}, nil
+		}
+		return do()
+	}}
 	url := listen(t, store) + "/v1/locks/"
 	release := func(key string, want bool) {
 		t.Helper()
 		ask(t, "DELETE", url+key+"/leases/a", "")
-		if got := store.told[len(store.told)-1]; got != want {
-			t.Errorf("release of %s: alone %v, want %v", key, got, want)
+		if told != want {
+			t.Errorf("release of %s: alone %v, want %v", key, told, want)
 		}
 	}
 	hear := func(key string, r driver.Reply) {
-		store.next = r
+		reply = r
 		ask(t, "POST", url+key, `{"ticketMs":1000}`)
 	}
 	alone := driver.Reply{State: driver.Granted, Token: 1, Uncontended: true}

@@ -20,25 +20,13 @@ import (
 
 var patterns = []string{"simple", "redlock", "retry", "watchdog", "reentrant", "read", "write", "fair"}
 
-// exchange is an answer with its body.
-type exchange struct {
-	status int
-	header http.Header
-	body   string
-}
-
-func execute(t *testing.T, url string) exchange {
-	t.Helper()
-	return speak(t, "", "POST", url, "")
-}
-
 func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {
 	// The lease of a simple lock lasts for the length of the operation.
 	_, base := serve(t, memdriver.New(), server.WithOperation(operations.Operation{
 		Length: time.Minute, Do: func(context.Context, *leasehold.Lease) error { return nil },
 	}))
 	for _, p := range patterns {
-		got := execute(t, base+"/api/locks/"+p+"/user123")
+		got := ask(t, "POST", base+"/api/locks/"+p+"/user123", "")
 		if want := `{"success":true,"resourceId":"user123","durationMs":60000}`; got.status != 200 || got.body != want {
 			t.Errorf("%s: %d %q", p, got.status, got.body)
 		}
@@ -46,10 +34,10 @@ func TestOperation_EveryPatternAnswersByteForByte(t *testing.T) {
 			t.Errorf("%s: content type %q", p, ct)
 		}
 	}
-	if status, text := ask(t, "GET", base+"/health", ""); status != 200 || text != `{"status":"ok","service":"distributed-lock"}` {
-		t.Errorf("%d %q", status, text)
+	if text := answered(t, 200, ask(t, "GET", base+"/health", "")); text != `{"status":"ok","service":"distributed-lock"}` {
+		t.Errorf("%q", text)
 	}
-	got := execute(t, base+"/api/locks/simple/a%2Fb%20%3C%C3%A9%3E")
+	got := ask(t, "POST", base+"/api/locks/simple/a%2Fb%20%3C%C3%A9%3E", "")
 	if want := `{"success":true,"resourceId":"a/b <é>","durationMs":60000}`; got.body != want {
 		t.Errorf("%q, want %q", got.body, want)
 	}
@@ -82,19 +70,15 @@ func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
 	_, base := serve(t, memdriver.New(), server.WithOperation(g.operation()))
 	done := make(chan exchange, 3)
 	for range 2 {
-		go func() { done <- execute(t, base+"/api/locks/read/r") }()
+		go func() { done <- ask(t, "POST", base+"/api/locks/read/r", "") }()
 	}
 	<-g.inside
 	<-g.inside
-	if got := execute(t, base+"/api/locks/write/r"); got.status != 409 {
-		t.Errorf("a writer during the reads: %d %q", got.status, got.body)
-	}
-	go func() { done <- execute(t, base+"/api/locks/retry/r") }() // waits until the lock is free
+	answered(t, 409, ask(t, "POST", base+"/api/locks/write/r", ""))
+	go func() { done <- ask(t, "POST", base+"/api/locks/retry/r", "") }() // waits until the lock is free
 	close(g.open)
 	for range 3 {
-		if got := <-done; got.status != 200 {
-			t.Errorf("%d %q", got.status, got.body)
-		}
+		answered(t, 200, <-done)
 	}
 }
 
@@ -138,9 +122,7 @@ func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
 	leave := leaving(t, base+"/api/locks/simple/r")
 	lease := <-g.inside
 	leave()
-	if got := execute(t, base+"/api/locks/simple/r"); got.status != 409 {
-		t.Errorf("while it runs: %d %q", got.status, got.body)
-	}
+	answered(t, 409, ask(t, "POST", base+"/api/locks/simple/r", ""))
 	if lease.Context().Err() != nil {
 		t.Error("the client's end ended the operation")
 	}
@@ -179,9 +161,7 @@ func TestOperation_HR_C1_SeesALossAtItsFirstLook(t *testing.T) {
 			return nil
 		},
 	}))
-	if got := execute(t, base+"/api/locks/simple/r"); got.status != 500 || !strings.Contains(got.body, "#unprotected") {
-		t.Errorf("%d %q", got.status, got.body)
-	}
+	refused(t, ask(t, "POST", base+"/api/locks/simple/r", ""), server.Unprotected)
 }
 
 func TestOperation_HR_A11_ThatExitsGivesTheLockBack(t *testing.T) {
@@ -190,9 +170,7 @@ func TestOperation_HR_A11_ThatExitsGivesTheLockBack(t *testing.T) {
 		Do: func(context.Context, *leasehold.Lease) error { runtime.Goexit(); return nil },
 	}))
 	for range 2 { // the second needs the lock and the slot of the first
-		if got := execute(t, base+"/api/locks/simple/r"); got.status != 500 || !strings.Contains(got.body, "#operation-failed") {
-			t.Errorf("%d %q", got.status, got.body)
-		}
+		refused(t, ask(t, "POST", base+"/api/locks/simple/r", ""), server.Failed)
 	}
 	if snap, err := store.Inspect(t.Context(), "r"); err != nil || len(snap.Holders) > 0 {
 		t.Errorf("%+v, %v", snap.Holders, err)
@@ -208,13 +186,11 @@ func (divided) Acquire(context.Context, driver.Request) (driver.Reply, error) {
 
 func TestOperation_WithoutAQuorum(t *testing.T) {
 	_, base := serve(t, memdriver.New(), server.WithQuorum(divided{memdriver.New()}), server.WithOperation(operations.Simulate(0)))
-	got := execute(t, base+"/api/locks/redlock/user123")
+	got := ask(t, "POST", base+"/api/locks/redlock/user123", "")
 	if want := `{"error":"Quorum not reached","message":"Unable to acquire lock on majority of instances"}`; got.status != 503 || got.body != want {
 		t.Errorf("%d %q", got.status, got.body)
 	}
-	if got := execute(t, base+"/api/locks/simple/user123"); got.status != 200 {
-		t.Errorf("the service's own store: %d %q", got.status, got.body)
-	}
+	answered(t, 200, ask(t, "POST", base+"/api/locks/simple/user123", ""))
 }
 
 // TestDrain_H7_OperationsRunToTheirEnd: operations that run finish, operations that wait are
@@ -224,14 +200,14 @@ func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 	store := memdriver.New()
 	s, base := serve(t, store, server.WithOperation(g.operation()))
 	running, waiting := make(chan exchange, 1), make(chan exchange, 1)
-	go func() { running <- execute(t, base+"/api/locks/fair/r") }()
+	go func() { running <- ask(t, "POST", base+"/api/locks/fair/r", "") }()
 	<-g.inside
-	go func() { waiting <- execute(t, base+"/api/locks/fair/r") }()
+	go func() { waiting <- ask(t, "POST", base+"/api/locks/fair/r", "") }()
 	queue(t, store, 1)
 	s.Drain()
-	answers := map[string]exchange{"waiting": <-waiting, "a stream": speak(t, "", "GET", base+"/v1/events", "")}
+	answers := map[string]exchange{"waiting": <-waiting, "a stream": ask(t, "GET", base+"/v1/events", "")}
 	for _, p := range patterns {
-		answers[p] = execute(t, base+"/api/locks/"+p+"/other")
+		answers[p] = ask(t, "POST", base+"/api/locks/"+p+"/other", "")
 	}
 	for what, got := range answers {
 		if got.status != 503 || !strings.Contains(got.body, "#draining") || got.header.Get("Retry-After") == "" {
@@ -239,9 +215,7 @@ func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 		}
 	}
 	close(g.open)
-	if got := <-running; got.status != 200 {
-		t.Errorf("%d %q", got.status, got.body)
-	}
+	answered(t, 200, <-running)
 }
 
 // An operation that still runs when the time is up is cancelled, and gives its lock back before

@@ -1,13 +1,9 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -46,27 +42,18 @@ func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 		}
 		away.Store(true)
 		eventually(t, func() bool {
-			code, text := ask(t, "GET", base+"/readyz", "")
-			if strings.Contains(text, "secret-host") {
-				t.Errorf("the answer reveals the store: %s", text)
+			got := ask(t, "GET", base+"/readyz", "")
+			if strings.Contains(got.body, "secret-host") {
+				t.Errorf("the answer reveals the store: %s", got.body)
 			}
-			return code == 503 && strings.Contains(text, "#unavailable")
+			return got.status == 503 && strings.Contains(got.body, "#unavailable")
 		})
-		if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
-			t.Errorf("alive is %d while the store is away", code)
-		}
+		answered(t, 200, ask(t, "GET", base+"/livez", ""))
 		away.Store(false)
-		eventually(t, func() bool {
-			code, _ := ask(t, "GET", base+"/readyz", "")
-			return code == 200
-		})
+		eventually(t, func() bool { return ask(t, "GET", base+"/readyz", "").status == 200 })
 		s.Drain()
-		if code, text := ask(t, "GET", base+"/readyz", ""); code != 503 || !strings.Contains(text, "#draining") {
-			t.Errorf("while it drains: %d %s", code, text)
-		}
-		if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
-			t.Errorf("alive is %d while it drains", code)
-		}
+		refused(t, ask(t, "GET", base+"/readyz", ""), server.Draining)
+		answered(t, 200, ask(t, "GET", base+"/livez", ""))
 	})
 }
 
@@ -78,7 +65,7 @@ func TestMetrics_CountByOperationAndNameNobody(t *testing.T) {
 	ask(t, "POST", lock, `{"leaseId":"a","owner":"shopkeeper"}`)
 	ask(t, "POST", lock, `{"leaseId":"b"}`)
 	ask(t, "GET", base+"/elsewhere/orders%2F42", "")
-	_, text := ask(t, "GET", base+"/metrics", "")
+	text := ask(t, "GET", base+"/metrics", "").body
 	for _, want := range []string{
 		`leasehold_http_requests_total{cause="",operation="acquire",status="201"} 1`,
 		`leasehold_http_requests_total{cause="held",operation="acquire",status="409"} 1`,
@@ -112,7 +99,7 @@ func TestMetrics_CountEachLeaseOfABatch(t *testing.T) {
 	ask(t, "PUT", base+"/v1/locks/a/leases/gone", `{}`)
 	want := []string{`{cause=""} 1`, `{cause="gone"} 2`, `{cause="released"} 1`, `{cause="unavailable"} 0`}
 	eventually(t, func() bool {
-		_, text := ask(t, "GET", base+"/metrics", "")
+		text := ask(t, "GET", base+"/metrics", "").body
 		return !slices.ContainsFunc(want, func(line string) bool {
 			return !strings.Contains(text, "leasehold_http_renewals_total"+line)
 		})
@@ -138,7 +125,7 @@ func TestLog_OneRecordPerRequestWithBoundedFieldsAndNoSecrets(t *testing.T) {
 	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithObserver(server.LogRequests(logger)))
 	send := func(token, method, path, body string, header ...string) {
 		t.Helper()
-		if got := speak(t, token, method, base+path, body, header...); got.header.Get("X-Request-Id") == "" {
+		if got := askAs(t, token, method, base+path, body, header...); got.header.Get("X-Request-Id") == "" {
 			t.Error("no request id")
 		}
 	}
@@ -189,7 +176,7 @@ func TestTrace_AHeaderThatIsNoneGetsAnIdOfItsOwn(t *testing.T) {
 		"":                                                       false,
 		"00-" + trace + "-00f067aa0ba902b7-0g":                   false,
 	} {
-		id := speak(t, "", "GET", base+"/livez", "", "traceparent", header).header.Get("X-Request-Id")
+		id := ask(t, "GET", base+"/livez", "", "traceparent", header).header.Get("X-Request-Id")
 		if (id == trace) != kept || len(id) != 32 {
 			t.Errorf("%q becomes %q", header, id)
 		}
@@ -198,45 +185,38 @@ func TestTrace_AHeaderThatIsNoneGetsAnIdOfItsOwn(t *testing.T) {
 
 func TestQuota_WhoWaitsTooOftenIsRefused(t *testing.T) {
 	file, _ := openAuth(t, roles())
-	s, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(2, 1))
-	as := func(who, name, id string, wait int) (int, http.Header) {
+	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(2, 1))
+	as := func(who, name, id string, wait int) exchange {
 		t.Helper()
 		body := fmt.Sprintf(`{"leaseId":%q,"waitMs":%d}`, id, wait)
 		return askAs(t, who, "POST", base+"/v1/locks/"+name, body)
 	}
 	const long, short = 60_000, 1
 	for _, name := range []string{"a", "b", "orders%2F1"} {
-		if code, _ := as("admin", name, "holder", short); code != 201 {
-			t.Fatal(name, code)
-		}
+		answered(t, 201, as("admin", name, "holder", short))
 	}
 	var wg sync.WaitGroup
 	wait := func(who, name, id string) { wg.Go(func() { as(who, name, id, long) }) }
 	waiting := func(n float64) {
 		t.Helper()
-		eventually(t, func() bool { return waiters(t, s) == n })
+		eventually(t, func() bool { return waiters(t, base) == n })
 	}
 	wait("admin", "a", "w1")
 	waiting(1)
 	// The key's queue is full, for all clients.
-	if code, h := as("admin", "a", "w2", long); code != 429 || h.Get("Retry-After") != "1" {
-		t.Errorf("second waiter of a lock: %d, %v", code, h)
+	got := as("admin", "a", "w2", long)
+	if refused(t, got, server.TooMany); got.header.Get("Retry-After") != "1" {
+		t.Errorf("second waiter of a lock: %v", got.header)
 	}
-	got := speak(t, "admin", "GET", base+"/v1/locks/a", "", "If-None-Match", "*", "Prefer", "wait=60")
-	refused(t, "a watch of a lock", got.status, got.body, server.TooMany)
+	refused(t, askAs(t, "admin", "GET", base+"/v1/locks/a", "", "If-None-Match", "*", "Prefer", "wait=60"), server.TooMany)
 	wait("admin", "b", "w3")
 	waiting(2)
 	// The client may not wait for more locks. Other clients may, and it may ask without a wait.
-	if code, _ := as("admin", "orders%2F1", "w4", long); code != 429 {
-		t.Errorf("third wait of a client: %d", code)
-	}
-	code, text := spokenAs(t, "admin", "GET", base+"/v1/events", "")
-	refused(t, "a stream of a client that waits", code, text, server.TooMany)
+	refused(t, as("admin", "orders%2F1", "w4", long), server.TooMany)
+	refused(t, askAs(t, "admin", "GET", base+"/v1/events", ""), server.TooMany)
 	wait("shop", "orders%2F1", "w5")
 	waiting(3)
-	if code, _ := as("admin", "c", "w6", 0); code != 201 {
-		t.Errorf("without a wait: %d", code)
-	}
+	answered(t, 201, as("admin", "c", "w6", 0))
 	for _, name := range []string{"a", "b", "orders%2F1"} {
 		askAs(t, "admin", "DELETE", base+"/v1/locks/"+name+"/leases/holder", "")
 	}
@@ -245,9 +225,9 @@ func TestQuota_WhoWaitsTooOftenIsRefused(t *testing.T) {
 }
 
 // waiters returns the gauge of the requests that wait.
-func waiters(t *testing.T, s *server.Server) float64 {
+func waiters(t *testing.T, base string) float64 {
 	t.Helper()
-	_, text := get(t, s, "/metrics", "admin")
+	text := answered(t, 200, askAs(t, "admin", "GET", base+"/metrics", ""))
 	for line := range strings.Lines(text) {
 		var n float64
 		if _, err := fmt.Sscanf(line, "leasehold_http_waiters %g", &n); err == nil {
@@ -258,96 +238,26 @@ func waiters(t *testing.T, s *server.Server) float64 {
 	return 0
 }
 
-// get sends a request to the handler without a network.
-func get(t *testing.T, s *server.Server, path, who string) (int, string) {
-	t.Helper()
-	w := httptest.NewRecorder()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-	r.Header.Set("Authorization", "Bearer "+who)
-	s.ServeHTTP(w, r)
-	return w.Code, w.Body.String()
-}
-
-// speak sends a request of a principal, whose token is its name, and returns the answer. It may
-// be called by any goroutine.
-func speak(t *testing.T, who, method, url, body string, header ...string) exchange {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Error(err)
-		return exchange{}
-	}
-	if who != "" {
-		req.Header.Set("Authorization", "Bearer "+who)
-	}
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Error(err)
-		return exchange{}
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Error(err)
-	}
-	return exchange{res.StatusCode, res.Header, string(text)}
-}
-
-// askAs sends a request of a principal, and returns status and header of the answer.
-func askAs(t *testing.T, who, method, url, body string) (int, http.Header) {
-	t.Helper()
-	got := speak(t, who, method, url, body)
-	return got.status, got.header
-}
-
-// spokenAs sends a request of a principal, and returns status and body of the answer.
-func spokenAs(t *testing.T, who, method, url, body string, header ...string) (int, string) {
-	t.Helper()
-	got := speak(t, who, method, url, body, header...)
-	return got.status, got.body
-}
-
 // A stream that follows many locks makes the service look at each of them, also while it waits
 // for its client to return.
 func TestQuota_AStreamCountsForEveryLockThatItFollows(t *testing.T) {
 	file, _ := openAuth(t, roles())
 	synctest.Test(t, func(t *testing.T) {
-		s, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(3, 3))
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		events := func(names string) *http.Response {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/events?"+names, nil)
-			if err != nil {
-				t.Fatal(err)
+		_, base := serve(t, memdriver.New(), server.WithAuthenticator(file), server.WithMaxWaiters(3, 3))
+		refused(t, askAs(t, "admin", "GET", base+"/v1/events?name=a&name=b&name=c&name=d", ""), server.TooMany)
+		waiting := func(n float64, what string) {
+			t.Helper()
+			if got := waiters(t, base); got != n {
+				t.Errorf("%v wait, want %v %s", got, n, what)
 			}
-			req.Header.Set("Authorization", "Bearer admin")
-			res, err := http.DefaultClient.Do(req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return res
 		}
-		res := events("name=a&name=b&name=c&name=d")
-		res.Body.Close()
-		if n := waiters(t, s); res.StatusCode != 429 || n != 0 {
-			t.Errorf("four locks: %d, %v wait", res.StatusCode, n)
-		}
-		res = events("name=a&name=b&name=c")
-		defer res.Body.Close()
-		if n := waiters(t, s); res.StatusCode != 200 || n != 3 {
-			t.Errorf("three locks: %d, %v wait", res.StatusCode, n)
-		}
-		cancel()
+		waiting(0, "for a stream that was refused")
+		stream := tune(t, base+"/v1/events?name=a&name=b&name=c", "Authorization", "Bearer admin")
+		waiting(3, "for three locks")
+		stream.cancel()
 		time.Sleep(10 * time.Second)
-		if n := waiters(t, s); n != 3 {
-			t.Errorf("%v wait for a client that may return", n)
-		}
+		waiting(3, "for a client that may return")
 		time.Sleep(10 * time.Second)
-		if n := waiters(t, s); n != 0 {
-			t.Errorf("%v wait for a client that did not return", n)
-		}
+		waiting(0, "for a client that did not return")
 	})
 }

@@ -38,7 +38,7 @@ func TestOverview_TellsNoNameThatTheReaderMayNotKnow(t *testing.T) {
 	fill(t, store, 6000, "secret/%04d")
 	for _, cursor := range []string{"at=secret%2F0001", "secret/0001", ""} {
 		var v overview.View
-		_, text := spokenAs(t, "desk", "GET", base+"/v1/overview?prefix=s&cursor="+url.QueryEscape(cursor), "")
+		text := askAs(t, "desk", "GET", base+"/v1/overview?prefix=s&cursor="+url.QueryEscape(cursor), "").body
 		if strings.Contains(text, "secret") || !strings.Contains(text, `"rows":[]`) {
 			t.Fatalf("%q: %.300s", cursor, text)
 		}
@@ -66,7 +66,8 @@ func TestOverview_OneClientLeavesRoomForOthers(t *testing.T) {
 		for i := range 50 {
 			crowd.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
-					if code, header := askAs(t, "shop", "GET", fmt.Sprintf("%s/v1/overview?prefix=%d-%d", base, i, n), ""); code == http.StatusTooManyRequests && header.Get("Retry-After") != "" {
+					got := askAs(t, "shop", "GET", fmt.Sprintf("%s/v1/overview?prefix=%d-%d", base, i, n), "")
+					if got.status == http.StatusTooManyRequests && got.header.Get("Retry-After") != "" {
 						refused.Add(1)
 					}
 					time.Sleep(50 * time.Millisecond)
@@ -75,9 +76,9 @@ func TestOverview_OneClientLeavesRoomForOthers(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for range 3 {
-			code, text := spokenAs(t, "admin", "GET", base+"/v1/overview", "")
-			if code != 200 || strings.Count(text, `"looked":true`) != 3 {
-				t.Errorf("%d %s", code, text)
+			text := answered(t, 200, askAs(t, "admin", "GET", base+"/v1/overview", ""))
+			if strings.Count(text, `"looked":true`) != 3 {
+				t.Error(text)
 			}
 		}
 		stop()
@@ -88,51 +89,20 @@ func TestOverview_OneClientLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// littered is a store in which some keys hold no lock, and some make its code fail.
-type littered struct{ *memdriver.Driver }
-
-func (l littered) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	switch {
-	case strings.HasPrefix(key, "bad"):
-		return driver.Snapshot{}, fmt.Errorf("%w: a list", driver.ErrMismatch)
-	case strings.HasPrefix(key, "worse"):
-		panic("defect")
-	}
-	return l.Driver.Inspect(ctx, key)
-}
-
-func TestOverview_ARecordThatCannotBeReadIsToldApart(t *testing.T) {
-	store := littered{memdriver.New()}
-	_, base := serve(t, store, server.WithPage(server.PageFull))
-	for _, format := range []string{"bad%d", "worse%d", "zgood%d"} {
-		fill(t, store, 1, format)
-	}
-	var v overview.View
-	answer(t, "GET", base+"/v1/overview", "", 200, &v)
-	if len(v.Rows) != 3 || v.Rows[0].Problem == "" || v.Rows[0].Ago != 0 || v.Rows[1].Problem == "" || !v.Rows[2].Looked || v.Rows[0].Failed {
-		t.Errorf("%+v", v)
-	}
-	for name, cause := range map[string]*server.Cause{"bad0": server.Mismatch, "worse0": server.Internal} {
-		code, text := ask(t, "GET", base+"/v1/overview/lock?name="+name, "")
-		refused(t, name, code, text, cause)
-	}
-}
-
 func TestOverview_AnswersWithinTwoSecondsAndEndsWithTheService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		entered := make(chan struct{}, 10)
-		s, base := serve(t, &hooked{memdriver.New(), func(ctx context.Context, verb, _ string) error {
-			if verb == "list" || verb == "inspect" || verb == "glance" {
+		s, base := serve(t, before(memdriver.New(), func(ctx context.Context, c call) error {
+			if c.verb == "list" || c.verb == "inspect" || c.verb == "glance" {
 				entered <- struct{}{}
 				<-ctx.Done()
 				entered <- struct{}{}
 				return errors.New("too late")
 			}
 			return nil
-		}}, server.WithPage(server.PageFull), server.WithStoreTimeout(3*time.Second))
+		}), server.WithPage(server.PageFull), server.WithStoreTimeout(3*time.Second))
 		begin := time.Now()
-		code, text := ask(t, "GET", base+"/v1/overview", "")
-		refused(t, "list", code, text, server.Unavailable)
+		refused(t, ask(t, "GET", base+"/v1/overview", ""), server.Unavailable)
 		if took := time.Since(begin); took > 2900*time.Millisecond {
 			t.Error(took)
 		}
@@ -144,35 +114,21 @@ func TestOverview_AnswersWithinTwoSecondsAndEndsWithTheService(t *testing.T) {
 
 func TestOverview_IsRefusedForTooManyRequestsAndAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, base := serve(t, &hooked{memdriver.New(), mute("inspect", "glance", "list")}, server.WithPage(server.PageFull))
+		s, base := serve(t, mute("inspect", "glance", "list"), server.WithPage(server.PageFull))
 		var waiting sync.WaitGroup
 		for range 4 {
 			waiting.Go(func() { ask(t, "GET", base+"/v1/overview", "") })
 		}
 		synctest.Wait()
 		for _, rt := range overviews(s) {
-			code, text := ask(t, "GET", base+aim(rt, "k", "a"), "")
-			refused(t, rt.Operation, code, text, server.TooMany)
+			refused(t, try(t, base, rt), server.TooMany)
 		}
 		waiting.Wait()
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 		for _, path := range []string{"/v1/overview?prefix=k", "/v1/overview/lock?name=k"} {
-			code, text := ask(t, "GET", base+path, "")
-			refused(t, path, code, text, server.Draining)
+			refused(t, ask(t, "GET", base+path, ""), server.Draining)
 		}
 	})
-}
-
-func TestOverview_NamesOfLocksAreNoPaths(t *testing.T) {
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithPage(server.PageFull))
-	for _, name := range []string{".", "..", "a/../b", "a//b", "/", "a%2Fb", "é", "a?b#c&d"} {
-		fill(t, store, 1, strings.ReplaceAll(name, "%", "%%")+"%.0d") // writes no 0
-		var one server.One
-		if answer(t, "GET", base+"/v1/overview/lock?name="+url.QueryEscape(name), "", 200, &one); one.Key != name || one.Held != 1 {
-			t.Errorf("%q: %+v", name, one)
-		}
-	}
 }

@@ -2,8 +2,6 @@ package server_test
 
 import (
 	"context"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server"
-	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/overview"
 )
 
@@ -27,13 +24,9 @@ func overviews(s *server.Server) (all []*server.Route) {
 }
 
 func TestPage_IsNotServedUnlessAskedFor(t *testing.T) {
-	s := open(t, memdriver.New())
-	h := httptest.NewServer(s) // the answers are compared with the document of a service with a page
-	defer h.Close()
-	base := h.URL
+	base := listenInMemory(t, memdriver.New()) // the document is of a service with a page
 	for _, path := range []string{"/", "/ui/app.js", "/v1/overview", "/v1/overview/health"} {
-		code, text := ask(t, "GET", base+path, "")
-		refused(t, path, code, text, server.NotFound)
+		refused(t, ask(t, "GET", base+path, ""), server.NotFound)
 	}
 }
 
@@ -46,17 +39,16 @@ func TestPage_FilesAreServedToEverybodyAndUnderAStrictPolicy(t *testing.T) {
 			continue
 		}
 		n++
-		code, header := askAs(t, "", "GET", base+rt.Path, "")
-		policy := header.Get("Content-Security-Policy")
-		if code != 200 || header.Get("X-Content-Type-Options") != "nosniff" || header.Get("Content-Type") != rt.Media+"; charset=utf-8" {
-			t.Errorf("%s: %d %v", rt.Path, code, header)
+		got := ask(t, "GET", base+rt.Path, "")
+		policy := got.header.Get("Content-Security-Policy")
+		if got.status != 200 || got.header.Get("X-Content-Type-Options") != "nosniff" || got.header.Get("Content-Type") != rt.Media+"; charset=utf-8" {
+			t.Errorf("%s: %d %v", rt.Path, got.status, got.header)
 		}
 		if !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 			t.Errorf("%s: %s", rt.Path, policy)
 		}
-		code, text := spokenAs(t, "", "GET", base+rt.Path, "", "If-None-Match", header.Get("ETag"))
-		if code != 304 || text != "" {
-			t.Errorf("%s again: %d %q", rt.Path, code, text)
+		if text := answered(t, 304, ask(t, "GET", base+rt.Path, "", "If-None-Match", got.header.Get("ETag"))); text != "" {
+			t.Errorf("%s again: %q", rt.Path, text)
 		}
 	}
 	if n < 5 {
@@ -96,93 +88,32 @@ func TestPage_ShowsWhatThePrincipalMayReadAndNothingElse(t *testing.T) {
 	store := memdriver.New()
 	_, base := serve(t, store, server.WithPage(server.PageFull), server.WithAuthenticator(file))
 	for _, key := range []string{"orders/1", "secret/2"} {
-		if code, _ := askAs(t, "admin", "POST", base+"/v1/locks/"+strings.ReplaceAll(key, "/", "%2F"), `{"leaseId":"a"}`); code != 201 {
-			t.Fatal(key, code)
-		}
+		answered(t, 201, askAs(t, "admin", "POST", base+"/v1/locks/"+strings.ReplaceAll(key, "/", "%2F"), `{"leaseId":"a"}`))
 	}
 	for who, want := range map[string]int{"admin": 2, "desk": 1} {
-		_, text := spokenAs(t, who, "GET", base+"/v1/overview", "")
+		text := askAs(t, who, "GET", base+"/v1/overview", "").body
 		if n := strings.Count(text, `"key":`); n != want || strings.Contains(text, "secret") == (want == 1) || !strings.Contains(text, `"principal":"`+who) {
 			t.Errorf("%s: %s", who, text)
 		}
 	}
 	for _, path := range []string{"/v1/overview/lock?name=secret%2F2", "/v1/overview/health"} {
-		code, text := spokenAs(t, "desk", "GET", base+path, "")
-		refused(t, path, code, text, server.Forbidden)
+		refused(t, askAs(t, "desk", "GET", base+path, ""), server.Forbidden)
 	}
 }
 
 func TestPage_OffersABreakToThoseWhoMay(t *testing.T) {
 	for _, row := range []struct {
-		who, lock string
-		mode      server.PageMode
-		may       string
-	}{
-		{"admin", "orders%2F1", server.PageFull, "true"}, {"desk", "orders%2F1", server.PageFull, "false"}, {"admin", "orders%2F1", server.PageRead, "false"},
-	} {
+		who  string
+		mode server.PageMode
+		may  string
+	}{{"admin", server.PageFull, "true"}, {"desk", server.PageFull, "false"}, {"admin", server.PageRead, "false"}} {
 		file, _ := openAuth(t, roles())
 		_, base := serve(t, memdriver.New(), server.WithPage(row.mode), server.WithAuthenticator(file))
-		if code, text := spokenAs(t, row.who, "GET", base+"/v1/overview/lock?name="+row.lock, ""); code != 200 || !strings.Contains(text, `"mayBreak":`+row.may) {
-			t.Errorf("%s on %s: %d %s", row.who, row.lock, code, text)
+		text := answered(t, 200, askAs(t, row.who, "GET", base+"/v1/overview/lock?name=orders%2F1", ""))
+		if !strings.Contains(text, `"mayBreak":`+row.may) {
+			t.Errorf("%s, %v: %s", row.who, row.mode, text)
 		}
 	}
-}
-
-// fragile is an authenticator that panics.
-type fragile struct{}
-
-func (fragile) Authenticate(*http.Request) (auth.Principal, error) { panic("defect") }
-
-func TestPage_WhatFailsIsToldApart(t *testing.T) {
-	t.Run("no inspector", func(t *testing.T) {
-		t.Parallel()
-		s, base := serve(t, struct{ driver.Driver }{memdriver.New()}, server.WithPage(server.PageFull))
-		for _, rt := range overviews(s) {
-			if rt.Operation == "overviewHealth" {
-				continue
-			}
-			code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), "")
-			refused(t, rt.Operation, code, text, server.Unsupported)
-		}
-	})
-	t.Run("a defect", func(t *testing.T) {
-		t.Parallel()
-		s, base := serve(t, memdriver.New(), server.WithPage(server.PageFull), server.WithAuthenticator(fragile{}))
-		for _, rt := range overviews(s) {
-			code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), "")
-			refused(t, rt.Operation, code, text, server.Internal)
-		}
-	})
-	t.Run("a store that does not answer", func(t *testing.T) {
-		t.Parallel()
-		_, base := serve(t, &hooked{memdriver.New(), mute("inspect", "glance", "list")}, server.WithPage(server.PageFull), server.WithStoreTimeout(50*time.Millisecond))
-		for _, path := range []string{"/v1/overview/lock?name=k", "/v1/overview"} {
-			code, text := ask(t, "GET", base+path, "")
-			refused(t, path, code, text, server.Unavailable)
-		}
-		var h overview.Vitals
-		if answer(t, "GET", base+"/v1/overview/health", "", 200, &h); !h.Failing {
-			t.Errorf("%+v", h)
-		}
-	})
-	t.Run("what is out of bounds", func(t *testing.T) {
-		t.Parallel()
-		_, base := serve(t, memdriver.New(), server.WithPage(server.PageFull))
-		long := strings.Repeat("x", 513)
-		for _, path := range []string{"/v1/overview?prefix=" + long, "/v1/overview?cursor=" + strings.Repeat(long, 8), "/v1/overview/lock?name=" + long} {
-			code, text := ask(t, "GET", base+path, "")
-			refused(t, path, code, text, server.Invalid)
-		}
-	})
-	t.Run("nobody knows who asks", func(t *testing.T) {
-		t.Parallel()
-		file, _ := openAuth(t, roles())
-		s, base := serve(t, memdriver.New(), server.WithPage(server.PageFull), server.WithAuthenticator(file))
-		for _, rt := range overviews(s) {
-			code, text := spokenAs(t, "", rt.Method, base+aim(rt, "k", "a"), "")
-			refused(t, rt.Operation, code, text, server.Unauthenticated)
-		}
-	})
 }
 
 // unsafe is a store that reports that its locks are unsafe.

@@ -3,11 +3,11 @@ package server_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +15,6 @@ import (
 	"testing/synctest"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -94,22 +93,87 @@ func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Se
 	return s, base
 }
 
-// ask sends a request and returns status and body.
-func ask(t *testing.T, method, url, body string) (int, string) {
-	t.Helper()
-	return spokenAs(t, "", method, url, body)
+// exchange is an answer, with its request for failures.
+type exchange struct {
+	request string
+	status  int
+	header  http.Header
+	body    string
 }
 
-// must sends a request that is answered with a status.
-func must(t *testing.T, want int, method, url, body string) {
+// ask sends a request, with headers in pairs, and returns the answer. It may be called by any
+// goroutine.
+func ask(t testing.TB, method, url, body string, header ...string) exchange {
 	t.Helper()
-	if status, text := ask(t, method, url, body); status != want {
-		t.Fatalf("%s %s %s: %d %s, want %d", method, url, body, status, text, want)
+	got := exchange{request: fmt.Sprintf("%s %.80s %.80s", method, url, body)}
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return got
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Error(err)
+		return got
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	got.status, got.header, got.body = res.StatusCode, res.Header, string(text)
+	return got
+}
+
+// askAs sends a request of a principal, whose token is its name.
+func askAs(t testing.TB, who, method, url, body string, header ...string) exchange {
+	t.Helper()
+	got := ask(t, method, url, body, append(header, "Authorization", "Bearer "+who)...)
+	got.request = who + ": " + got.request
+	return got
+}
+
+// answered checks the status of an answer, and returns the body.
+func answered(t testing.TB, want int, got exchange) string {
+	t.Helper()
+	if got.status != want {
+		t.Errorf("%s: %d %.300s, want %d", got.request, got.status, got.body, want)
+	}
+	return got.body
+}
+
+// refused checks that an answer is a problem of the cause.
+func refused(t testing.TB, got exchange, cause *server.Cause) {
+	t.Helper()
+	if got.status != cause.Status || !strings.Contains(got.body, cause.Type()+`"`) {
+		t.Errorf("%s: %d %.300s, want %d %s", got.request, got.status, got.body, cause.Status, cause.Name)
+	}
+}
+
+// must sends a request, and ends the test if the answer has another status.
+func must(t testing.TB, want int, method, url, body string) string {
+	t.Helper()
+	got := ask(t, method, url, body)
+	if got.status != want {
+		t.Fatalf("%s: %d %s, want %d", got.request, got.status, got.body, want)
+	}
+	return got.body
+}
+
+// answer does the same, and decodes the body.
+func answer(t testing.TB, method, url, body string, want int, into any) {
+	t.Helper()
+	text := must(t, want, method, url, body)
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%q: %v", text, err)
 	}
 }
 
 // read reads a body to its end.
-func read(t *testing.T, res *http.Response) string {
+func read(t testing.TB, res *http.Response) string {
 	t.Helper()
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
@@ -135,124 +199,4 @@ func (s *safe) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.b.String()
-}
-
-// hooked is a store that calls before at each call, which may delay or refuse it.
-type hooked struct {
-	*memdriver.Driver
-	before func(ctx context.Context, verb, id string) error // the id is the key for a look
-}
-
-// acquires returns a store that calls f at each acquire.
-func acquires(d *memdriver.Driver, f func(id string) error) *hooked {
-	return &hooked{d, func(_ context.Context, verb, id string) error {
-		if verb != "acquire" {
-			return nil
-		}
-		return f(id)
-	}}
-}
-
-// mute returns a function for hooked, with which the store does not answer the verbs.
-func mute(verbs ...string) func(context.Context, string, string) error {
-	return func(ctx context.Context, verb, _ string) error {
-		if !slices.Contains(verbs, verb) {
-			return nil
-		}
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}
-}
-
-func (s *hooked) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if err := s.before(ctx, "acquire", req.ID); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.Driver.Acquire(ctx, req)
-}
-
-func (s *hooked) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	if err := s.before(ctx, "renew", refs[0].ID); err != nil {
-		for i := range refs {
-			each(i, driver.Reply{}, err)
-		}
-		return
-	}
-	s.Driver.Renew(ctx, refs, each)
-}
-
-func (s *hooked) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if err := s.before(ctx, "release", ref.ID); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.Driver.Release(ctx, ref)
-}
-
-func (s *hooked) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := s.before(ctx, "inspect", key); err != nil {
-		return driver.Snapshot{}, err
-	}
-	return s.Driver.Inspect(ctx, key)
-}
-
-func (s *hooked) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := s.before(ctx, "glance", key); err != nil {
-		return driver.Snapshot{}, err
-	}
-	return s.Driver.Glance(ctx, key)
-}
-
-func (s *hooked) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
-	if err := s.before(ctx, "list", ""); err != nil {
-		return nil, "", err
-	}
-	return s.Driver.List(ctx, prefix, cursor)
-}
-
-func (s *hooked) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	if err := s.before(ctx, "break", id); err != nil {
-		return driver.Reply{}, err
-	}
-	return s.Driver.Break(ctx, key, id, reason)
-}
-
-// answering is a hooked store that calls after with each answer about a lease, which may delay the
-// answer or replace it by an error.
-type answering struct {
-	hooked
-	after func(ctx context.Context, verb, id string, reply driver.Reply) error
-}
-
-// answeredBy returns a store that calls only after.
-func answeredBy(d *memdriver.Driver, after func(ctx context.Context, verb, id string, reply driver.Reply) error) *answering {
-	return &answering{hooked{d, func(context.Context, string, string) error { return nil }}, after}
-}
-
-func (s *answering) answer(ctx context.Context, verb, id string, reply driver.Reply, err error) (driver.Reply, error) {
-	if err == nil {
-		err = s.after(ctx, verb, id, reply)
-	}
-	return reply, err
-}
-
-func (s *answering) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := s.hooked.Acquire(ctx, req)
-	return s.answer(ctx, "acquire", req.ID, reply, err)
-}
-
-func (s *answering) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	s.hooked.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
-		reply, err = s.answer(ctx, "renew", refs[i].ID, reply, err)
-		each(i, reply, err)
-	})
-}
-
-func (s *answering) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	reply, err := s.hooked.Release(ctx, ref)
-	return s.answer(ctx, "release", ref.ID, reply, err)
-}
-
-func (s *answering) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	reply, err := s.hooked.Break(ctx, key, id, reason)
-	return s.answer(ctx, "break", id, reply, err)
 }

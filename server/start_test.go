@@ -3,7 +3,6 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,12 +41,9 @@ func TestReady_HR_G5_NotBeforeTheServiceHearsWhoseTurnItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &latent{Driver: memdriver.New()}
 		_, base := serve(t, store, server.WithStoreTimeout(time.Minute))
-		status, text := ask(t, "GET", base+"/readyz", "")
-		refused(t, "before", status, text, server.Unavailable)
+		refused(t, ask(t, "GET", base+"/readyz", ""), server.Unavailable)
 		store.up.Store(true)
-		if status, text := ask(t, "GET", base+"/readyz", ""); status != 200 {
-			t.Errorf("then: %d %s", status, text)
-		}
+		answered(t, 200, ask(t, "GET", base+"/readyz", ""))
 	})
 }
 
@@ -56,9 +52,7 @@ func TestReady_HR_G5_AStoreThatDeliversNothingIsGivenUp(t *testing.T) {
 		_, base := serve(t, &latent{Driver: memdriver.New()}, server.WithStoreTimeout(time.Second))
 		time.Sleep(20 * time.Second)
 		must(t, 200, "GET", base+"/readyz", "")
-		if status, text := ask(t, "POST", base+"/v1/locks/k", `{"notify":"mem-1"}`); status != 201 {
-			t.Errorf("%d %s", status, text)
-		}
+		answered(t, 201, ask(t, "POST", base+"/v1/locks/k", `{"notify":"mem-1"}`))
 	})
 }
 
@@ -79,16 +73,13 @@ func TestEvents_HR_G5_AServiceThatHasJustStartedKeepsAnAddress(t *testing.T) {
 		}
 		defer sub.Close()
 		ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
-		queued := make(chan int, 1)
+		queued := make(chan exchange, 1)
 		go func() {
-			status, _ := ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":"a","ticketMs":30000,"notify":%q}`, sub.Address()))
-			queued <- status
+			queued <- ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":"a","ticketMs":30000,"notify":%q}`, sub.Address()))
 		}()
 		synctest.Wait() // the service has got the address
 		store.up.Store(true)
-		if status := soon(t, "the ticket", queued); status != 202 {
-			t.Fatal(status)
-		}
+		answered(t, 202, soon(t, "the ticket", queued))
 		ask(t, "DELETE", base+"/v1/locks/k/leases/holder", "")
 		if id := soon(t, "the hand-over", granted); id != "a" {
 			t.Errorf("granted to %s", id)
@@ -115,9 +106,9 @@ func TestOperation_HR_F15_TheTimeForTheStoreBoundsEveryAnswer(t *testing.T) {
 	const each = 300 * time.Millisecond
 	for _, p := range patterns {
 		bubble(t, p, func(t *testing.T) {
-			_, base := serve(t, &hooked{memdriver.New(), mute("acquire")}, server.WithStoreTimeout(each))
+			_, base := serve(t, mute("acquire"), server.WithStoreTimeout(each))
 			began := time.Now()
-			got := execute(t, base+"/api/locks/"+p+"/"+p)
+			got := ask(t, "POST", base+"/api/locks/"+p+"/"+p, "")
 			// Without the store timeout the library would try for ten seconds.
 			if took := time.Since(began); got.status != 503 && got.status != 504 || took > 9*time.Second {
 				t.Errorf("%d %s after %v", got.status, got.body, took)
@@ -168,29 +159,22 @@ func TestQuota_HR_E9_APlaceCountsAsARequestThatWaits(t *testing.T) {
 	for _, wait := range []int{0, 5} {
 		_, base := serve(t, memdriver.New(), server.WithMaxWaiters(2, 2))
 		ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
-		take := func(id string) (int, string) {
+		take := func(id string) exchange {
 			return ask(t, "POST", base+"/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"waitMs":%d,"ticketMs":60000}`, id, wait))
 		}
 		for range 3 { // the later requests are for the same places
 			for _, id := range []string{"a", "b"} {
-				if status, text := take(id); status != 202 {
-					t.Fatal(status, text)
-				}
+				answered(t, 202, take(id))
 			}
 		}
-		status, text := take("c")
-		refused(t, "one place too many", status, text, server.TooMany)
-		if _, text := ask(t, "GET", base+"/metrics", ""); !strings.Contains(text, "leasehold_http_waiters 2\n") {
-			t.Error("the metrics do not count two waiters")
+		refused(t, take("c"), server.TooMany)
+		if n := waiters(t, base); n != 2 {
+			t.Errorf("the metrics count %v waiters, want 2", n)
 		}
 		ask(t, "DELETE", base+"/v1/locks/k/leases/a", "")
-		if status, text := take("c"); status != 202 {
-			t.Errorf("after one has left: %d %s", status, text)
-		}
+		answered(t, 202, take("c"))
 		ask(t, "POST", base+"/v1/locks/k:break", `{"leaseId":"b","reason":"stuck"}`)
-		if status, text := take("d"); status != 202 {
-			t.Errorf("after one was broken: %d %s", status, text)
-		}
+		answered(t, 202, take("d"))
 	}
 }
 
@@ -198,16 +182,15 @@ func TestQuota_HR_E9_APlaceCountsAsARequestThatWaits(t *testing.T) {
 func TestReady_SaysNoBeforeRequestsAreRefused(t *testing.T) {
 	s, base := serve(t, memdriver.New())
 	s.Leave()
-	code, text := ask(t, "GET", base+"/readyz", "")
-	refused(t, "readyz", code, text, server.Draining)
+	refused(t, ask(t, "GET", base+"/readyz", ""), server.Draining)
 	for _, step := range [][3]string{
 		{"POST", "/v1/locks/k", `{"leaseId":"a"}`},
 		{"PUT", "/v1/locks/k/leases/a", ""},
 		{"GET", "/livez", ""},
 		{"DELETE", "/v1/locks/k/leases/a", ""},
 	} {
-		if code, text := ask(t, step[0], base+step[1], step[2]); code >= 300 {
-			t.Errorf("%s %s: %d %s", step[0], step[1], code, text)
+		if got := ask(t, step[0], base+step[1], step[2]); got.status >= 300 {
+			t.Errorf("%s: %d %s", got.request, got.status, got.body)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
+	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/operations"
 )
 
@@ -48,6 +48,12 @@ func bodyOf(rt *server.Route, name, id string) string {
 	return ""
 }
 
+// try sends a valid request of the route, for the lock k and the lease a.
+func try(t *testing.T, base string, rt *server.Route, header ...string) exchange {
+	t.Helper()
+	return ask(t, rt.Method, base+aim(rt, "k", "a"), bodyOf(rt, "k", "a"), header...)
+}
+
 // having returns the routes that document a cause.
 func having(s *server.Server, cause *server.Cause) []*server.Route {
 	var all []*server.Route
@@ -59,16 +65,8 @@ func having(s *server.Server, cause *server.Cause) []*server.Route {
 	return all
 }
 
-// refused checks that an answer is a problem of the cause.
-func refused(t *testing.T, what string, code int, text string, cause *server.Cause) {
-	t.Helper()
-	if code != cause.Status || !strings.Contains(text, cause.Type()+`"`) {
-		t.Errorf("%s: %d %.300s, want %d %s", what, code, text, cause.Status, cause.Name)
-	}
-}
-
 func TestStatus_H5_WhatIsOutOfBoundsIsRefused(t *testing.T) {
-	s, base := serve(t, memdriver.New(), server.WithOperation(operations.Simulate(time.Millisecond)))
+	s, base := serve(t, memdriver.New(), server.WithOperation(operations.Simulate(time.Millisecond)), server.WithPage(server.PageFull))
 	long := strings.Repeat("x", 513)
 	for _, rt := range having(s, server.Invalid) {
 		path, body := aim(rt, long, "a"), bodyOf(rt, "k", "a")
@@ -79,20 +77,19 @@ func TestStatus_H5_WhatIsOutOfBoundsIsRefused(t *testing.T) {
 			body = `{"lease":[]}`
 		}
 		switch rt.Operation {
-		case "list":
+		case "list", "overview":
 			path += "?prefix=" + long
 		case "events":
 			path += "?name=" + long
 		}
-		code, text := ask(t, rt.Method, base+path, body)
-		refused(t, rt.Operation, code, text, server.Invalid)
-		if len(text) > 1000 {
-			t.Errorf("%s: the answer repeats %d bytes", rt.Operation, len(text))
+		got := ask(t, rt.Method, base+path, body)
+		if refused(t, got, server.Invalid); len(got.body) > 1000 {
+			t.Errorf("%s: the answer repeats %d bytes", rt.Operation, len(got.body))
 		}
 	}
+	refused(t, ask(t, "GET", base+"/v1/overview?cursor="+strings.Repeat(long, 8), ""), server.Invalid)
 	for _, rt := range having(s, server.TooLarge) {
-		code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), strings.Repeat(" ", 65<<10)+bodyOf(rt, "k", "a"))
-		refused(t, rt.Operation, code, text, server.TooLarge)
+		refused(t, ask(t, rt.Method, base+aim(rt, "k", "a"), strings.Repeat(" ", 65<<10)+bodyOf(rt, "k", "a")), server.TooLarge)
 	}
 }
 
@@ -111,69 +108,16 @@ func TestStatus_H5_BodiesThatAreNotUnderstoodAreRefused(t *testing.T) {
 		`{"minToken":-1}`, `{"minToken":9007199254740992}`, `{"reentrant":true}`,
 		`{"labels":{"a":"` + strings.Repeat("x", 9<<10) + `"}}`, `{"labels":{"a":1}}`, `{"labels":{"a":"\u001b[2J"}}`, `{"labels":{"\u009b":""}}`, `{"since":"yesterday"}`,
 	} {
-		code, text := ask(t, "POST", base+"/v1/locks/k", body)
-		refused(t, fmt.Sprintf("%.60q", body), code, text, server.Invalid)
+		refused(t, ask(t, "POST", base+"/v1/locks/k", body), server.Invalid)
 		must(t, 201, "POST", fmt.Sprint(lenient, "/v1/locks/", i), fine[i%len(fine)])
 	}
 	for _, id := range []string{"%20", "-a", ".", "a%2Fb", strings.Repeat("x", 65), "%C3%A9"} {
-		code, text := ask(t, "PUT", base+"/v1/locks/k/leases/"+id, "{}")
-		refused(t, id, code, text, server.Invalid)
+		refused(t, ask(t, "PUT", base+"/v1/locks/k/leases/"+id, "{}"), server.Invalid)
 	}
 	for _, query := range []string{"keepMs=-1", "keepMs=x", "keepMs=86400001", "forbidMs=1.5", "forbidMs=+1", "forbidMs=0x10"} {
-		code, text := ask(t, "DELETE", base+"/v1/locks/k/leases/a?"+query, "")
-		refused(t, query, code, text, server.Invalid)
+		refused(t, ask(t, "DELETE", base+"/v1/locks/k/leases/a?"+query, ""), server.Invalid)
 	}
 }
-
-// broken is a store that answers every call with the same error, or panics.
-type broken struct {
-	err     error
-	watches atomic.Int64
-}
-
-func (b *broken) fail() error {
-	if b.err == nil {
-		panic("defect")
-	}
-	return b.err
-}
-
-func (b *broken) Acquire(context.Context, driver.Request) (driver.Reply, error) {
-	return driver.Reply{}, b.fail()
-}
-
-func (b *broken) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	for i := range refs {
-		each(i, driver.Reply{}, b.fail())
-	}
-}
-
-func (b *broken) Release(context.Context, driver.Ref) (driver.Reply, error) {
-	return driver.Reply{}, b.fail()
-}
-
-func (b *broken) Inspect(context.Context, string) (driver.Snapshot, error) {
-	return driver.Snapshot{}, b.fail()
-}
-
-func (b *broken) List(context.Context, string, string) ([]string, string, error) {
-	return nil, "", b.fail()
-}
-
-func (b *broken) Break(context.Context, string, string, string) (driver.Reply, error) {
-	return driver.Reply{}, b.fail()
-}
-
-func (b *broken) Watch(func(driver.Hint)) (driver.Subscription, error) {
-	if b.watches.Add(1) == 1 {
-		return nil, errDefect // the first call is that of server.New
-	}
-	return nil, b.fail()
-}
-
-func (b *broken) Close() error { return nil }
-
-var errDefect = errors.New("defect")
 
 func TestStatus_H4_WhatTheStoreSaysIsToldApart(t *testing.T) {
 	for _, row := range []struct {
@@ -187,37 +131,52 @@ func TestStatus_H4_WhatTheStoreSaysIsToldApart(t *testing.T) {
 		{driver.ErrClosed, server.Draining},
 	} {
 		bubble(t, row.cause.Name, func(t *testing.T) {
-			s, base := serve(t, &broken{err: row.err}, server.WithStoreTimeout(500*time.Millisecond))
+			s, base := serve(t, broken(row.err), server.WithStoreTimeout(500*time.Millisecond), server.WithPage(server.PageFull))
 			var wg sync.WaitGroup
 			for _, rt := range having(s, row.cause) {
 				if rt.Operation == "renewBatch" || row.cause == server.Draining && (rt.Operation == "redlock" || rt.Operation == "readyz") {
 					continue // have answers of their own
 				}
 				wg.Go(func() {
-					code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
-					refused(t, rt.Operation, code, text, row.cause)
-					if strings.Contains(text, "secret-host") && row.cause != server.Unsupported {
-						t.Errorf("%s reveals the store: %s", rt.Operation, text)
+					got := try(t, base, rt)
+					refused(t, got, row.cause)
+					if strings.Contains(got.body, "secret-host") && row.cause != server.Unsupported {
+						t.Errorf("%s reveals the store: %s", rt.Operation, got.body)
 					}
 				})
 			}
 			wg.Wait()
-			code, text := ask(t, "POST", base+"/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a"}]}`)
-			if code != 200 || !strings.Contains(text, row.cause.Type()+`"`) {
-				t.Errorf("a batch: %d %s", code, text)
+			text := must(t, 200, "POST", base+"/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"a"}]}`)
+			if !strings.Contains(text, row.cause.Type()+`"`) {
+				t.Errorf("a batch: %s", text)
 			}
 		})
 	}
 }
 
+// fragile is an authenticator that panics.
+type fragile struct{}
+
+func (fragile) Authenticate(*http.Request) (auth.Principal, error) { panic("defect") }
+
 func TestStatus_ADefectIsAnsweredAndEndsNothing(t *testing.T) {
-	s, base := serve(t, &broken{})
+	s, base := serve(t, broken(nil))
 	for _, rt := range having(s, server.Internal) {
-		code, text := ask(t, rt.Method, base+aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
-		refused(t, rt.Operation, code, text, server.Internal)
+		refused(t, try(t, base, rt), server.Internal)
 	}
-	if code, _ := ask(t, "GET", base+"/livez", ""); code != 200 {
-		t.Errorf("afterwards: %d", code)
+	answered(t, 200, ask(t, "GET", base+"/livez", ""))
+	s, base = serve(t, memdriver.New(), server.WithPage(server.PageFull), server.WithAuthenticator(fragile{}))
+	for _, rt := range overviews(s) {
+		refused(t, try(t, base, rt), server.Internal)
+	}
+}
+
+func TestStatus_AStoreThatCannotBeLookedIntoIsToldSo(t *testing.T) {
+	s, base := serve(t, struct{ driver.Driver }{memdriver.New()}, server.WithPage(server.PageFull))
+	for _, rt := range having(s, server.Unsupported) {
+		if slices.Contains([]string{"inspect", "list", "break", "overview", "overviewLock"}, rt.Operation) {
+			refused(t, try(t, base, rt), server.Unsupported)
+		}
 	}
 }
 
@@ -227,8 +186,7 @@ func TestStatus_AnotherSitesPageIsRefused(t *testing.T) {
 		if rt.Method == http.MethodGet {
 			continue
 		}
-		code, text := spokenAs(t, "", rt.Method, base+aim(&rt, "k", "a"), bodyOf(&rt, "k", "a"), "Sec-Fetch-Site", "cross-site")
-		refused(t, rt.Operation, code, text, server.Forbidden)
+		refused(t, try(t, base, &rt, "Sec-Fetch-Site", "cross-site"), server.Forbidden)
 	}
 }
 
@@ -266,20 +224,17 @@ func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 		{"a method that is not there", "POST", lock + "/leases/c", ``, 405, "#method-not-allowed"},
 		{"resized", "POST", base + "/v1/locks/s", `{"leaseId":"r","mode":"shared","limit":3,"resize":true}`, 200, `"state":"resized"`},
 	} {
-		status, text := ask(t, step.method, step.url, step.body)
-		if status != step.status || !strings.Contains(text, step.says) {
-			t.Errorf("%s: %d %s; want %d %s", step.what, status, text, step.status, step.says)
+		if got := ask(t, step.method, step.url, step.body); got.status != step.status || !strings.Contains(got.body, step.says) {
+			t.Errorf("%s: %d %s; want %d %s", step.what, got.status, got.body, step.status, step.says)
 		}
 	}
 	// Another visit does not end the place of a visit.
 	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"a"}`)
 	ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"b","ticketMs":60000,"visit":"one"}`)
-	code, text := ask(t, "DELETE", base+"/v1/locks/m/leases/b?visit=two", "")
-	refused(t, "another visit", code, text, server.Moved)
+	refused(t, ask(t, "DELETE", base+"/v1/locks/m/leases/b?visit=two", ""), server.Moved)
 	// An id that was broken is not granted again.
 	ask(t, "POST", base+"/v1/locks/m:break", `{"leaseId":"a","reason":"stuck"}`)
-	code, text = ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"a"}`)
-	refused(t, "a late repetition of what was broken", code, text, server.Broken)
+	refused(t, ask(t, "POST", base+"/v1/locks/m", `{"leaseId":"a"}`), server.Broken)
 }
 
 func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
@@ -304,15 +259,14 @@ func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 				_, err := store.Break(context.Background(), l.Key(), l.ID(), "a test")
 				return err
 			})
-			got := execute(t, url)
-			refused(t, p+", lost", got.status, got.body, server.Unprotected)
+			refused(t, ask(t, "POST", url, ""), server.Unprotected)
 			let(func(*leasehold.Lease) error { return errors.New("secret") })
-			got = execute(t, url)
-			if refused(t, p+", failed", got.status, got.body, server.Failed); strings.Contains(got.body, "secret") {
+			got := ask(t, "POST", url, "")
+			if refused(t, got, server.Failed); strings.Contains(got.body, "secret") {
 				t.Errorf("%s reveals the operation's error: %s", p, got.body)
 			}
 			ask(t, "POST", base+"/v1/locks/"+p, `{"leaseId":"other","ttlMs":60000}`)
-			got = execute(t, url)
+			got = ask(t, "POST", url, "")
 			var after int
 			if _, err := fmt.Sscanf(got.body, `{"error":"Resource locked","retryAfterMs":%d}`, &after); err != nil || after <= 0 || after > 60000 {
 				t.Errorf("%s, held: %s, %v", p, got.body, err)
@@ -328,15 +282,12 @@ func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 			return nil
 		})
 		done := make(chan exchange)
-		go func() { done <- execute(t, base+"/api/locks/simple/busy") }()
+		go func() { done <- ask(t, "POST", base+"/api/locks/simple/busy", "") }()
 		<-began
 		for _, p := range patterns {
-			got := execute(t, base+"/api/locks/"+p+"/free")
-			refused(t, p+", too many", got.status, got.body, server.TooMany)
+			refused(t, ask(t, "POST", base+"/api/locks/"+p+"/free", ""), server.TooMany)
 		}
 		close(end)
-		if got := <-done; got.status != 200 {
-			t.Errorf("%d %s", got.status, got.body)
-		}
+		answered(t, 200, <-done)
 	})
 }

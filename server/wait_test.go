@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -15,29 +14,12 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// answer sends a request, expects the status want, and decodes the body.
-func answer(t *testing.T, method, url, body string, want int, into any) {
-	t.Helper()
-	status, text := ask(t, method, url, body)
-	if status != want {
-		t.Fatalf("%s %s %s: %d %s, want %d", method, url, body, status, text, want)
-	}
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		t.Fatalf("%q: %v", text, err)
-	}
-}
-
 // grant is the part of an answer that describes a lease.
 type grant struct {
-	LeaseID, State          string
-	Token                   int64
-	Again                   bool
-	Position                int
-	TTLMs, RemainingMs      int64
-	TicketMs, RetryAfterMs  int64
-	Type, Title, Detail     string
-	Holders                 []struct{ LeaseID, Owner string }
-	FreeInMs, Status, Holds int
+	State, Type                      string
+	Token                            int64
+	Again                            bool
+	Position, TicketMs, RetryAfterMs int
 }
 
 func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
@@ -73,79 +55,67 @@ func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
 // A client whose wait has ended asks again, and has kept its place.
 func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 	towns(t, func(t *town) {
-		t.take("k", "holder")
+		t.take("holder")
 		var g grant
-		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"a","waitMs":50}`, 202, &g)
+		answer(t, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"a","waitMs":50}`, 202, &g)
 		if g.State != "queued" || g.Position != 1 || g.TicketMs != 3000 || g.RetryAfterMs != 0 {
 			t.Errorf("%+v", g)
 		}
 		g = grant{} // asked again, so that the place lasts until the end of the test
-		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"a","waitMs":50,"ticketMs":60000}`, 202, &g)
+		answer(t, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"a","waitMs":50,"ticketMs":60000}`, 202, &g)
 		if g.State != "queued" || g.Position != 1 || g.TicketMs != 60000 || g.RetryAfterMs != 0 {
 			t.Errorf("%+v", g)
 		}
 		// A client that cannot hold a request open asks again and again.
-		answer(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"a","ticketMs":60000}`, 202, &g)
+		answer(t, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"a","ticketMs":60000}`, 202, &g)
 		if g.Position != 1 || g.RetryAfterMs <= 0 || g.RetryAfterMs > 60000/2 {
 			t.Errorf("%+v", g)
 		}
 		// If no place is to be kept, the end of the wait is a refusal, and removes the place.
 		g = grant{}
-		answer(t.T, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"c","waitMs":50,"ticketMs":0}`, 409, &g)
+		answer(t, "POST", t.url(0, "/v1/locks/k"), `{"leaseId":"c","waitMs":50,"ticketMs":0}`, 409, &g)
 		if !strings.HasSuffix(g.Type, "#held") || g.RetryAfterMs <= 0 {
 			t.Errorf("%+v", g)
 		}
-		t.await("k", window, "left", queueOf(1))
-		b := t.call(1, "k", "b")
-		t.await("k", window, "queued", queueOf(2))
+		t.queued(1)
+		b := t.call(1, "b")
+		t.queued(2)
 		// The lock is freed while no request waits for a: b does not get it.
-		t.release("k", "holder")
-		answer(t.T, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"a","waitMs":5000}`, 201, &g)
-		t.release("k", "a")
-		if status, text := b.answer(); status != 201 {
-			t.Errorf("%d %s", status, text)
-		}
+		t.release("holder")
+		answer(t, "POST", t.url(1, "/v1/locks/k"), `{"leaseId":"a","waitMs":5000}`, 201, &g)
+		t.release("a")
+		answered(t, 201, b.answer())
 	})
 }
 
 func TestWait_OfOneWhoseLeaseIsBrokenIsToldWhy(t *testing.T) {
 	towns(t, func(t *town) {
-		t.take("k", "holder")
-		p := t.call(1, "k", "w")
-		t.await("k", window, "queued", queueOf(1))
-		must(t.T, 200, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"w","reason":"a test"}`)
-		status, text := p.answer()
-		if status != 410 || !strings.Contains(text, "#broken") || !strings.Contains(text, `"reason":"a test"`) {
-			t.Errorf("%d %s", status, text)
+		t.take("holder")
+		p := t.call(1, "w")
+		t.queued(1)
+		must(t, 200, "POST", t.url(0, "/v1/locks/k:break"), `{"leaseId":"w","reason":"a test"}`)
+		got := p.answer()
+		if refused(t, got, server.Broken); !strings.Contains(got.body, `"reason":"a test"`) {
+			t.Errorf("no reason: %s", got.body)
 		}
 	})
 }
 
 // blind is a store that keeps no queue and has no hints.
 type blind struct {
-	store driver.Driver
+	driver.Driver
 	asked chan struct{} // receives a value after each answer to an acquire, if there is room
 }
 
 func (b blind) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	req.TicketTTL, req.HintAddress = 0, ""
-	reply, err := b.store.Acquire(ctx, req)
+	reply, err := b.Driver.Acquire(ctx, req)
 	select {
 	case b.asked <- struct{}{}:
 	default:
 	}
 	return reply, err
 }
-
-func (b blind) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	b.store.Renew(ctx, refs, each)
-}
-
-func (b blind) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	return b.store.Release(ctx, ref)
-}
-
-func (b blind) Close() error { return b.store.Close() }
 
 func TestWait_OnAStoreWithoutAQueueIsByAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -179,21 +149,20 @@ func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l, nil) }()
 	town := &town{t, store, [2]string{base, listenInMemory(t, store.Join())}}
-	town.take("k", "holder")
-	keeps := town.call(0, "k", "keeps")
-	town.await("k", window, "queued", queueOf(1))
+	town.take("holder")
+	keeps := town.call(0, "keeps")
+	town.queued(1)
 	leaves := make(chan exchange, 1)
 	go func() {
-		status, text := ask(t, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"leaves","waitMs":60000,"ticketMs":0}`)
-		leaves <- exchange{status: status, body: text}
+		leaves <- ask(t, "POST", town.url(0, "/v1/locks/k"), `{"leaseId":"leaves","waitMs":60000,"ticketMs":0}`)
 	}()
-	town.await("k", window, "queued", queueOf(2))
+	town.queued(2)
 	events, err := http.Get(town.url(0, "/v1/events")) //nolint:noctx // the service ends it
 	if err != nil {
 		t.Fatal(err)
 	}
 	operation := make(chan exchange, 1)
-	go func() { operation <- execute(t, town.url(0, "/api/locks/simple/job")) }()
+	go func() { operation <- ask(t, "POST", town.url(0, "/api/locks/simple/job"), "") }()
 	<-g.inside
 
 	ended := make(chan error, 1)
@@ -202,31 +171,41 @@ func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 		defer cancel()
 		ended <- s.Shutdown(ctx)
 	}()
-	status, text := keeps.answer()
-	if status != 202 || !strings.Contains(text, `"position":1`) || !strings.Contains(text, `"retryAfterMs":1000`) {
-		t.Errorf("%d %s", status, text)
+	text := answered(t, 202, keeps.answer())
+	if !strings.Contains(text, `"position":1`) || !strings.Contains(text, `"retryAfterMs":1000`) {
+		t.Error(text)
 	}
-	if got := <-leaves; got.status != 503 || !strings.Contains(got.body, "#draining") {
-		t.Errorf("%d %s", got.status, got.body)
-	}
+	refused(t, <-leaves, server.Draining)
 	if text := read(t, events); !strings.Contains(text, "event: ready") {
 		t.Errorf("%q", text)
 	}
 	var lease grant
 	answer(t, "PUT", town.url(0, "/v1/locks/k/leases/holder"), `{"ttlMs":60000}`, 200, &lease)
-	again := town.call(1, "k", "keeps") // at another service
+	again := town.call(1, "keeps") // at another service
 	close(g.open)
-	if got := <-operation; got.status != 200 {
-		t.Errorf("%d %s", got.status, got.body)
-	}
+	answered(t, 200, <-operation)
 	if err := <-ended; err != nil {
 		t.Errorf("shutdown: %v", err)
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
 	}
-	must(t, 204, "DELETE", town.url(1, "/v1/locks/k/leases/holder"), "")
-	if status, text := again.answer(); status != 201 {
-		t.Errorf("%d %s", status, text)
+	town.release("holder")
+	answered(t, 201, again.answer())
+}
+
+// A job that keeps its lock closed for an hour may have a short lease. The maximum TTL guards
+// against clients that died, and a client that releases is alive. A lock delay begins after the
+// loss of a lease, so it is bounded, and refused before the lock is taken.
+func TestRelease_HR_D8_MayKeepTheLockClosedAndForbidTheIDForLongerThanLeasesLive(t *testing.T) {
+	lock := listen(t, memdriver.New(), server.WithMaxTTL(10*time.Second)) + "/v1/locks/k"
+	must(t, 400, "POST", lock, `{"leaseId":"w","lockDelayMs":10001}`)
+	must(t, 201, "POST", lock, `{"leaseId":"w"}`)
+	must(t, 400, "DELETE", lock+"/leases/w?keepMs=86400001", "")
+	must(t, 204, "DELETE", lock+"/leases/w?keepMs=86400000&forbidMs=60000", "")
+	var g grant
+	answer(t, "POST", lock, `{"leaseId":"x"}`, 409, &g)
+	if g.RetryAfterMs < 23*3600*1000 {
+		t.Errorf("afterwards: %+v", g)
 	}
 }

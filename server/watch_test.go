@@ -20,7 +20,7 @@ import (
 )
 
 // watcher requests the state of a lock after its next change.
-func watcher(t *testing.T, url, etag, wait string) (status int, state wire.Lock, tag string) {
+func watcher(t testing.TB, url, etag, wait string) (status int, state wire.Lock, tag string) {
 	t.Helper()
 	var header []string
 	if etag != "" {
@@ -29,7 +29,7 @@ func watcher(t *testing.T, url, etag, wait string) (status int, state wire.Lock,
 	if wait != "" {
 		header = append(header, "Prefer", "respond-async, wait="+wait)
 	}
-	got := speak(t, "", "GET", url, "", header...)
+	got := ask(t, "GET", url, "", header...)
 	if got.status == http.StatusOK {
 		if err := json.Unmarshal([]byte(got.body), &state); err != nil {
 			t.Errorf("%q: %v", got.body, err)
@@ -41,7 +41,7 @@ func watcher(t *testing.T, url, etag, wait string) (status int, state wire.Lock,
 func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 	towns(t, func(t *town) {
 		url := t.url(0, "/v1/locks/k")
-		status, state, tag := watcher(t.T, url, "", "")
+		status, state, tag := watcher(t, url, "", "")
 		if status != 200 || state.State != "free" || tag == "" {
 			t.Fatalf("%d %+v %q", status, state, tag)
 		}
@@ -54,7 +54,7 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 		watch := func(tag string) {
 			go func() {
 				var s seen
-				s.status, s.state, s.tag = watcher(t.T, url, tag, "30")
+				s.status, s.state, s.tag = watcher(t, url, tag, "30")
 				changes <- s
 			}()
 		}
@@ -72,13 +72,13 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 			}
 		}
 		watch(tag)
-		t.take("k", "a") // by this service
+		t.take("a") // by this service
 		s := next("taken")
 		if s.state.State != "held" || s.state.Holders[0].LeaseID != "a" || s.tag == tag {
 			t.Errorf("%+v", s)
 		}
 		watch(s.tag)
-		waiting := t.call(1, "k", "b") // by another
+		waiting := t.call(1, "b") // by another
 		s = next("queued")
 		if len(s.state.Waiters) != 1 || s.state.Waiters[0].LeaseID != "b" {
 			t.Errorf("%+v", s)
@@ -89,19 +89,19 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		watch(s.tag)
-		t.release("k", "a")
+		t.release("a")
 		if s = next("free"); s.state.State != "free" || len(s.state.Holders) != 0 {
 			t.Errorf("%+v", s)
 		}
 		// The passage of time is no change.
 		start := time.Now()
-		if status, _, _ := watcher(t.T, url, s.tag, "1"); status != 304 || time.Since(start) < time.Second {
+		if status, _, _ := watcher(t, url, s.tag, "1"); status != 304 || time.Since(start) < time.Second {
 			t.Errorf("%d after %v", status, time.Since(start))
 		}
-		if status, _, _ := watcher(t.T, url, `W/"other", `+s.tag, ""); status != 304 {
+		if status, _, _ := watcher(t, url, `W/"other", `+s.tag, ""); status != 304 {
 			t.Errorf("one of several tags: %d", status)
 		}
-		if status, _, _ := watcher(t.T, url, `W/"other"`, "30"); status != 200 {
+		if status, _, _ := watcher(t, url, `W/"other"`, "30"); status != 200 {
 			t.Errorf("another tag: %d", status)
 		}
 	})
@@ -109,13 +109,13 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 
 // radio is a stream of events.
 type radio struct {
-	t      *testing.T
+	t      testing.TB
 	body   io.Reader
 	lines  *bufio.Scanner
 	cancel context.CancelFunc
 }
 
-func tune(t *testing.T, url string, header ...string) *radio {
+func tune(t testing.TB, url string, header ...string) *radio {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -178,17 +178,20 @@ func (r *radio) hear(name string, into any) {
 func dim() (*hooked, map[string]int) {
 	var mu sync.Mutex
 	looks := make(map[string]int)
-	return &hooked{memdriver.New(), func(ctx context.Context, verb, key string) error {
+	return before(memdriver.New(), func(ctx context.Context, c call) error {
+		if c.verb != "inspect" {
+			return nil
+		}
 		mu.Lock()
-		looks[key]++
-		first := looks[key] == 1
+		looks[c.Key]++
+		first := looks[c.Key] == 1
 		mu.Unlock()
-		if first || verb != "inspect" {
+		if first {
 			return nil
 		}
 		<-ctx.Done()
 		return context.Cause(ctx)
-	}}, looks
+	}), looks
 }
 
 // left returns a service with watchers of locks whose clients have gone while the store did not

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -46,67 +45,43 @@ func (t *office) become(text string) {
 	}
 }
 
-// send sends a request and returns the answer. The caller reads and closes its body.
-func (t *office) send(who, method, path, body string, header ...string) *http.Response {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, t.base+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Authorization", "Bearer "+who)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res
-}
-
-// ask sends a request and returns the whole answer.
+// ask sends a request of a principal.
 func (t *office) ask(who, method, path, body string, header ...string) exchange {
 	t.Helper()
-	return speak(t.T, who, method, t.base+path, body, header...)
+	return askAs(t, who, method, t.base+path, body, header...)
 }
 
 // admin sends a request as the administrator.
 func (t *office) admin(want int, path, body string) {
 	t.Helper()
-	if got := t.ask("admin", "POST", path, body); got.status != want {
-		t.Fatalf("%s: %d %s", path, got.status, got.body)
-	}
+	answered(t, want, t.ask("admin", "POST", path, body))
 	synctest.Wait()
 }
 
 func (t *office) take(name string) {
 	t.Helper()
-	t.admin(201, "/v1/locks/"+strings.ReplaceAll(name, "/", "%2F"), `{"leaseId":"a","owner":"shopkeeper"}`)
+	t.admin(201, "/v1/locks", fmt.Sprintf(`{"key":%q,"leaseId":"a","owner":"shopkeeper"}`, name))
 }
 
 func (t *office) breakUp(name string) {
 	t.Helper()
-	t.admin(200, "/v1/locks/"+strings.ReplaceAll(name, "/", "%2F")+":break", `{"leaseId":"a","reason":"why"}`)
+	t.admin(200, "/v1/locks:break", fmt.Sprintf(`{"key":%q,"leaseId":"a","reason":"why"}`, name))
 }
 
 // hearing holds the text of a stream.
 type hearing struct {
 	safe
-	body  io.Closer
+	stop  func()
 	ended atomic.Bool
 }
 
 // open opens a stream, and waits for its beginning.
 func (t *office) open(who, path string, header ...string) *hearing {
 	t.Helper()
-	res := t.send(who, "GET", path, "", header...)
-	h := &hearing{body: res.Body}
-	t.Cleanup(func() { _ = res.Body.Close() })
-	if res.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %d", path, res.StatusCode)
-	}
+	r := tune(t, t.base+path, append(header, "Authorization", "Bearer "+who)...)
+	h := &hearing{stop: r.cancel}
 	go func() {
-		_, err := io.Copy(h, res.Body)
+		_, err := io.Copy(h, r.body)
 		h.ended.Store(err == nil)
 	}()
 	synctest.Wait()
@@ -191,9 +166,7 @@ func TestRights_AStreamTellsByTheNewRights(t *testing.T) {
 				t.become(without("right")) // with the right to carts instead of orders
 			}
 			if row.noticed {
-				if err := h.body.Close(); err != nil {
-					t.Fatal(err)
-				}
+				h.stop()
 			}
 			t.breakUp("orders/1")
 			t.breakUp("desk/1")

@@ -3,7 +3,6 @@ package server_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,9 +49,9 @@ func TestServer_HR_E10_WhatIsWrongIsToldInTheWordsOfTheInterface(t *testing.T) {
 		`{"leaseId":a}`:       "at byte",
 		`[]`:                  "it is not an object",
 	} {
-		status, text := ask(t, "POST", base+"/v1/locks/k", body)
-		refused(t, body, status, text, server.Invalid)
-		if !strings.Contains(text, want) {
+		got := ask(t, "POST", base+"/v1/locks/k", body)
+		text := got.body
+		if refused(t, got, server.Invalid); !strings.Contains(text, want) {
 			t.Errorf("%s: %s, want %q", body, text, want)
 		}
 		for _, word := range []string{"wire", "struct", "json:", "int64", "Go "} {
@@ -95,10 +94,8 @@ func TestRenew_HR_C9_OneThatWasReleasedIsToldSo(t *testing.T) {
 	lock := base + "/v1/locks/k"
 	ask(t, "POST", lock, `{"leaseId":"a"}`)
 	ask(t, "DELETE", lock+"/leases/a", "")
-	status, text := ask(t, "PUT", lock+"/leases/a", "")
-	refused(t, "a renewal after the release", status, text, server.Released)
-	status, text = ask(t, "PUT", lock+"/leases/never", "")
-	refused(t, "a renewal of what never was", status, text, server.Gone)
+	refused(t, ask(t, "PUT", lock+"/leases/a", ""), server.Released)
+	refused(t, ask(t, "PUT", lock+"/leases/never", ""), server.Gone)
 
 	d, err := httpdriver.Open(base)
 	if err != nil {
@@ -111,9 +108,7 @@ func TestRenew_HR_C9_OneThatWasReleasedIsToldSo(t *testing.T) {
 			t.Errorf("%s: %+v, %v", refs[i].ID, got, err)
 		}
 	})
-	if status, text := ask(t, "POST", lock, `{"leaseId":"b"}`); status != 201 {
-		t.Errorf("the lock is taken: %d %s", status, text)
-	}
+	answered(t, 201, ask(t, "POST", lock, `{"leaseId":"b"}`))
 }
 
 // stutter is a store that lists names twice, as a scan of Redis does.
@@ -154,11 +149,9 @@ func TestServer_ASlashInANameThatIsNotEncodedIsAnsweredWithAHint(t *testing.T) {
 		"POST /prefix/v1/locks":                "",
 	} {
 		method, path, _ := strings.Cut(path, " ")
-		status, text := ask(t, method, base+path, "")
-		refused(t, path, status, text, server.NotFound)
-		var problem struct{ Detail string }
-		if err := json.Unmarshal([]byte(text), &problem); err != nil || status != http.StatusNotFound {
-			t.Errorf("%s: %d %s", path, status, text)
+		var problem struct{ Type, Detail string }
+		if answer(t, method, base+path, "", 404, &problem); problem.Type != server.NotFound.Type() {
+			t.Errorf("%s: a problem of type %s", path, problem.Type)
 		}
 		_, hint, _ := strings.Cut(problem.Detail, "a slash in a name is sent as %2F, as in ")
 		if hint != meant {
