@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -21,60 +23,12 @@ import (
 	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
-// document is the part of the OpenAPI document that describes the code.
-type document struct {
-	Paths      map[string]map[string]described
-	Components struct {
-		Parameters map[string]parameter
-		Responses  map[string]response
-		Schemas    map[string]schema
-	}
-}
-
-type described struct {
-	OperationID, Summary, Description string
-	Security                          []any
-	Parameters                        []parameter
-	RequestBody                       struct {
-		Required bool
-		Content  content
-	}
-	Responses map[string]response
-}
-
-type parameter struct {
-	Ref                   string `json:"$ref"`
-	Name, In, Description string
-	Required              bool
-	Schema                schema
-}
-
-type response struct {
-	Ref         string `json:"$ref"`
-	Description string
-	Headers     map[string]any
-	Content     content
-}
-
-type content map[string]struct{ Schema schema }
-
-type schema struct {
-	Ref                                string `json:"$ref"`
-	Type, Format, Description, Pattern string
-	Required                           []string
-	Properties                         map[string]schema
-	AdditionalProperties               any
-	Items                              *schema
-	Enum                               []string
-	Const, Default, Minimum, Maximum   any
-	MinLength, MaxLength               any
-}
-
 // documentOf returns the document of a service with a page, and the service's routes.
-func documentOf(t *testing.T, mode server.PageMode) (doc document, routes []server.Route) {
+func documentOf(t *testing.T, mode server.PageMode) (doc *openapi3.T, routes []server.Route) {
 	t.Helper()
 	s := open(t, memdriver.New(), server.WithPage(mode))
-	if err := json.Unmarshal(s.OpenAPI(), &doc); err != nil {
+	doc, err := openapi3.NewLoader().LoadFromData(s.OpenAPI())
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name := range doc.Components.Schemas {
@@ -93,42 +47,46 @@ type operation struct {
 	Answers                        map[string][]string // content, problem types and headers, by status
 }
 
-// operation returns an operation of the document.
-func (d *document) operation(t *testing.T, op described) operation {
+// described returns an operation of the document.
+func described(t *testing.T, doc *openapi3.T, op *openapi3.Operation) operation {
 	o := operation{
 		ID: op.OperationID, Summary: op.Summary, Description: op.Description,
 		Anyone: op.Security != nil, Answers: make(map[string][]string),
 	}
-	if schema, ok := op.RequestBody.Content["application/json"]; ok {
-		o.Body = schema.Schema.kind()
-		if op.RequestBody.Required != (d.Components.Schemas[o.Body].Required != nil) {
-			t.Errorf("%s: the body is required: %t", o.ID, op.RequestBody.Required)
+	if op.RequestBody != nil {
+		o.Body = kind(op.RequestBody.Value.Content["application/json"].Schema)
+		if op.RequestBody.Value.Required != (doc.Components.Schemas[o.Body].Value.Required != nil) {
+			t.Errorf("%s: the body is required: %t", o.ID, op.RequestBody.Value.Required)
 		}
 	}
-	for _, p := range op.Parameters {
-		if p.Ref != "" {
-			p = d.Components.Parameters[path.Base(p.Ref)]
-		}
-		text := fmt.Sprintf("%s %s, %s: %s", p.In, p.Name, p.Schema.kind(), p.Description)
+	for _, ref := range op.Parameters {
+		p := ref.Value
+		text := fmt.Sprintf("%s %s, %s: %s", p.In, p.Name, kind(p.Schema), p.Description)
 		if p.In == "path" {
 			text = fmt.Sprintf("path %s, %t", p.Name, p.Required)
 		}
 		o.Parameters = append(o.Parameters, text)
 	}
-	for status, r := range op.Responses {
-		if r.Ref != "" {
-			r = d.Components.Responses[path.Base(r.Ref)]
-		}
-		answer := slices.Collect(maps.Keys(r.Headers))
-		for media, c := range r.Content {
-			answer = append(answer, media+" "+c.Schema.kind())
-			kinds := c.Schema.Properties["type"].Enum
-			if answer = append(answer, kinds...); kinds != nil && fmt.Sprint(c.Schema.Properties["status"].Const) != status {
+	for status, r := range op.Responses.Map() {
+		answer := slices.Collect(maps.Keys(r.Value.Headers))
+		for media, c := range r.Value.Content {
+			answer = append(answer, media+" "+kind(c.Schema))
+			var problem struct { // the fields beside the reference
+				Properties struct {
+					Type   struct{ Enum []string }
+					Status struct{ Const int }
+				}
+			}
+			if text, err := c.Schema.MarshalJSON(); err != nil || json.Unmarshal(text, &problem) != nil {
+				t.Errorf("%s: %s, %v", o.ID, text, err)
+			}
+			kinds := problem.Properties.Type.Enum
+			if answer = append(answer, kinds...); kinds != nil && strconv.Itoa(problem.Properties.Status.Const) != status {
 				t.Errorf("%s: the problem with status %s has another", o.ID, status)
 			}
 		}
 		for _, cause := range server.Causes() {
-			if slices.Contains(answer, cause.Type()) && !strings.Contains(r.Description, fmt.Sprintf("`%s`: %s. %s", cause.Name, cause.Title, cause.Meaning)) {
+			if slices.Contains(answer, cause.Type()) && !strings.Contains(*r.Value.Description, fmt.Sprintf("`%s`: %s. %s", cause.Name, cause.Title, cause.Meaning)) {
 				t.Errorf("%s: the cause %s is not described", o.ID, cause.Name)
 			}
 		}
@@ -202,33 +160,36 @@ func TestOpenAPI_DescribesTheRoutes(t *testing.T) {
 		doc, routes := documentOf(t, mode)
 		for i := range routes {
 			rt := &routes[i]
-			method := strings.ToLower(rt.Method)
-			if got, want := doc.operation(t, doc.Paths[rt.Path][method]), operationOf(rt); !reflect.DeepEqual(got, want) {
+			op := doc.Paths.Value(rt.Path).GetOperation(rt.Method)
+			if got, want := described(t, doc, op), operationOf(rt); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s %s:\n%+v, want\n%+v", rt.Method, rt.Path, got, want)
 			}
-			delete(doc.Paths[rt.Path], method)
+			doc.Paths.Value(rt.Path).SetOperation(rt.Method, nil)
 		}
-		for path, operations := range doc.Paths {
-			if len(operations) > 0 {
-				t.Errorf("there is no route for %s %v", path, operations)
+		for path, item := range doc.Paths.Map() {
+			for method := range item.Operations() {
+				t.Errorf("there is no route for %s %s", method, path)
 			}
 		}
 	}
 }
 
 // kind returns the type that a schema describes.
-func (s *schema) kind() string {
-	switch element, isMap := s.AdditionalProperties.(map[string]any); {
-	case s.Ref != "":
-		return path.Base(s.Ref)
+func kind(ref *openapi3.SchemaRef) string {
+	s := ref.Value
+	switch {
+	case ref.Ref != "":
+		return path.Base(ref.Ref)
 	case s.Format == "date-time":
 		return s.Format
 	case s.Items != nil:
-		return "list of " + s.Items.kind()
-	case isMap:
-		return fmt.Sprint("map of ", element["type"])
+		return "list of " + kind(s.Items)
+	case s.AdditionalProperties.Schema != nil:
+		return "map of " + kind(s.AdditionalProperties.Schema)
+	case s.Type == nil:
+		return ""
 	}
-	return s.Type
+	return strings.Join(*s.Type, " ")
 }
 
 // kindOf returns how the document describes a type.
@@ -276,7 +237,12 @@ func TestOpenAPI_DescribesTheTypes(t *testing.T) {
 			return
 		}
 		seen[name] = true
-		got, fields := doc.Components.Schemas[name], 0
+		ref := doc.Components.Schemas[name]
+		if ref == nil {
+			t.Errorf("there is no schema %s", name)
+			return
+		}
+		got, fields := ref.Value, 0
 		for _, f := range reflect.VisibleFields(of) {
 			field, option, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if field == "" {
@@ -285,17 +251,17 @@ func TestOpenAPI_DescribesTheTypes(t *testing.T) {
 			fields++
 			compare(f.Type)
 			is := got.Properties[field]
-			if kind, required := kindOf(f.Type), option == ""; is.kind() != kind || is.Description == "" || slices.Contains(got.Required, field) != required {
-				t.Errorf("%s.%s: %+v, want %s, required %t, with a description", name, field, is, kind, required)
-			}
-			if f.Type == reflect.TypeFor[wire.Millis]() && is.Minimum == nil {
+			want, required := kindOf(f.Type), option == ""
+			if is == nil || kind(is) != want || is.Value.Description == "" || slices.Contains(got.Required, field) != required {
+				t.Errorf("%s.%s: %+v, want %s, required %t, with a description", name, field, is, want, required)
+			} else if f.Type == reflect.TypeFor[wire.Millis]() && is.Value.Min == nil {
 				t.Errorf("%s.%s may be negative", name, field)
 			}
 		}
-		if got.Type != "object" || len(got.Properties) != fields {
+		if !got.Type.Is("object") || len(got.Properties) != fields {
 			t.Errorf("%s: %d properties, want %d", name, len(got.Properties), fields)
 		}
-		if _, no := got.AdditionalProperties.(bool); no != closed[name] {
+		if no := got.AdditionalProperties.Has != nil; no != closed[name] {
 			t.Errorf("%s: additional properties: %v", name, got.AdditionalProperties)
 		}
 	}
@@ -310,51 +276,51 @@ func TestOpenAPI_DescribesTheTypes(t *testing.T) {
 }
 
 func TestOpenAPI_HasTheBoundsOfRequests(t *testing.T) {
-	doc, _ := documentOf(t, server.PageFull)
-	id := fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, check.MaxID-1)
-	visit := schema{MaxLength: api.MaxVisit, Pattern: `^[A-Za-z0-9_./-]*$`}
-	millis := func(low, high time.Duration) schema {
-		return schema{Minimum: low.Milliseconds(), Maximum: high.Milliseconds()}
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]map[string]any }
+		}
 	}
-	defaults := func(s schema, value any) schema {
-		s.Default = value
-		return s
+	if err := json.Unmarshal(theContract().text, &doc); err != nil {
+		t.Fatal(err)
 	}
-	permits := schema{Minimum: 0, Maximum: 1<<31 - 1}
-	token := schema{Minimum: 0, Maximum: int64(1<<53 - 1)}
-	name := schema{MaxLength: check.MaxKey}
+	type bounds = map[string]any
+	millis := func(low, high time.Duration) bounds {
+		return bounds{"minimum": low.Milliseconds(), "maximum": high.Milliseconds()}
+	}
+	defaults := func(b bounds, value any) bounds {
+		b["default"] = value
+		return b
+	}
+	visit := bounds{"maxLength": api.MaxVisit, "pattern": `^[A-Za-z0-9_./-]*$`}
+	permits := bounds{"minimum": 0, "maximum": 1<<31 - 1}
+	token := bounds{"minimum": 0, "maximum": int64(1<<53 - 1)}
+	name := bounds{"maxLength": check.MaxKey}
+	id := bounds{"pattern": fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, check.MaxID-1)}
 	ttl := defaults(millis(check.MinTTL, check.MaxTTL), api.DefaultTTL.Milliseconds())
-	for where, want := range map[string]schema{
-		"Acquire": {}, "Renew": {}, "Release": {}, "Break": {},
+	all := map[string]bounds{
 		"Acquire.ttlMs": ttl, "Acquire.waitMs": millis(0, check.MaxTTL), "Acquire.ticketMs": millis(0, api.MaxTicket),
 		"Acquire.lockDelayMs": millis(0, check.MaxTTL), "Acquire.confirmMs": millis(0, api.MaxTicket),
 		"Acquire.limit": permits, "Acquire.permits": permits, "Acquire.minToken": token, "Acquire.notify": name,
-		"Acquire.owner": {MaxLength: check.MaxOwner}, "Acquire.visit": visit,
-		"Acquire.mode": {Default: "exclusive"}, "Acquire.policy": {Default: "fifo"},
+		"Acquire.owner": {"maxLength": check.MaxOwner}, "Acquire.visit": visit,
+		"Acquire.mode": {"default": "exclusive"}, "Acquire.policy": {"default": "fifo"},
 		"Renew.ttlMs": ttl, "Renew.ticketMs": defaults(millis(0, api.MaxTicket), api.DefaultTicket.Milliseconds()),
 		"Renew.minToken": token, "Renew.notify": name, "Renew.visit": visit,
-		"Release.keepMs": millis(0, check.MaxTTL), "Release.forbidMs": {Minimum: 0, Default: 60000}, "Release.visit": visit,
-		"Break.reason": {MinLength: 1, MaxLength: check.MaxReason},
-	} {
+		"Release.keepMs": millis(0, check.MaxTTL), "Release.forbidMs": {"minimum": 0, "default": 60000}, "Release.visit": visit,
+		"Break.reason": {"minLength": 1, "maxLength": check.MaxReason},
+	}
+	for _, of := range []string{"Acquire", "Renew", "Release", "Break"} {
+		all[of+".key"], all[of+".leaseId"] = name, id
+	}
+	for where, want := range all {
 		of, field, _ := strings.Cut(where, ".")
-		bounds := map[string]schema{field: want}
-		if field == "" {
-			bounds = map[string]schema{"key": name, "leaseId": {Pattern: id}}
-		}
-		for field, want := range bounds {
-			got := doc.Components.Schemas[of].Properties[field]
-			text := func(s schema) string {
-				limits := []any{s.Pattern, s.Default, s.Minimum, s.Maximum, s.MinLength, s.MaxLength}
-				for i, limit := range limits {
-					if number, ok := limit.(float64); ok {
-						limits[i] = int64(number)
-					}
-				}
-				return fmt.Sprint(limits...)
-			}
-			if text(got) != text(want) {
-				t.Errorf("%s.%s: %s, want %s", of, field, text(got), text(want))
-			}
+		got := doc.Components.Schemas[of].Properties[field]
+		maps.DeleteFunc(got, func(name string, _ any) bool {
+			return !slices.Contains([]string{"pattern", "default", "minimum", "maximum", "minLength", "maxLength"}, name)
+		})
+		has, _ := json.Marshal(got)
+		if wants, _ := json.Marshal(want); string(has) != string(wants) {
+			t.Errorf("%s: %s, want %s", where, has, wants)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 // contract is the OpenAPI document, with the statuses and causes that have occurred in the tests.
 type contract struct {
+	text   []byte
 	doc    *openapi3.T
 	routes []rule
 
@@ -49,15 +50,15 @@ var theContract = sync.OnceValue(func() *contract {
 		panic(err)
 	}
 	defer s.Close()
-	c := &contract{seen: make(map[string]bool)}
+	c := &contract{text: s.OpenAPI(), seen: make(map[string]bool)}
 	for _, rt := range s.Routes() {
 		path := regexp.MustCompile(`\\\{\w+\\\}`).ReplaceAllString(regexp.QuoteMeta(rt.Path), `[^/]+`)
 		c.routes = append(c.routes, rule{rt, regexp.MustCompile("^" + path + "$")})
 	}
-	if c.doc, err = openapi3.NewLoader().LoadFromData(s.OpenAPI()); err != nil {
+	if c.doc, err = openapi3.NewLoader().LoadFromData(c.text); err != nil {
 		panic(err)
 	}
-	text, err := jsonschema.UnmarshalJSON(bytes.NewReader(s.OpenAPI()))
+	text, err := jsonschema.UnmarshalJSON(bytes.NewReader(c.text))
 	if err != nil {
 		panic(err)
 	}
