@@ -7,14 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 )
 
 // lag delays each answer of a store by a second.
@@ -27,62 +25,46 @@ func lag(ctx context.Context, _ call) error {
 	}
 }
 
+// halfClosed is a listener in memory whose clients close their side after one request.
+type halfClosed struct{ *pipenet.Listener }
+
+func (l halfClosed) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &closing{Conn: c}, err
+}
+
 // closing is the service's side of a connection whose client has closed its own side after one
-// request. If the client is gone, no answer reaches it.
+// request.
 type closing struct {
-	io.Reader
-	gone bool
-
-	mu     sync.Mutex
-	answer strings.Builder
-	once   sync.Once
-	closed chan struct{}
+	net.Conn
+	request bool // has arrived
 }
 
-func (c *closing) Write(p []byte) (int, error) {
-	if c.gone {
-		return 0, syscall.ECONNRESET
+// Read implements [net.Conn]. The client sends its request by one write.
+func (c *closing) Read(p []byte) (int, error) {
+	if c.request {
+		return 0, io.EOF
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.answer.Write(p)
+	c.request = true
+	return c.Conn.Read(p)
 }
 
-func (c *closing) Close() error {
-	c.once.Do(func() { close(c.closed) })
-	return nil
-}
-
-func (c *closing) LocalAddr() net.Addr              { return &net.TCPAddr{} }
-func (c *closing) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
-func (c *closing) SetDeadline(time.Time) error      { return nil }
-func (c *closing) SetReadDeadline(time.Time) error  { return nil }
-func (c *closing) SetWriteDeadline(time.Time) error { return nil }
-
-// conns is a listener with connections.
-type conns chan net.Conn
-
-func (l conns) Accept() (net.Conn, error) {
-	if c, ok := <-l; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (l conns) Close() error   { return nil }
-func (l conns) Addr() net.Addr { return &net.TCPAddr{} }
-
-// halfClosed sends one request by a connection, closes the client's side, and returns the
-// status of the answer, 0 for none.
-func (l conns) halfClosed(t *testing.T, gone bool, method, path, body string) int {
+// call sends a request, and returns the status of the answer, 0 for none. If the client is gone, no
+// answer reaches it.
+func (l halfClosed) call(t *testing.T, gone bool, method, path, body string) int {
 	t.Helper()
-	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
-	c := &closing{Reader: strings.NewReader(text), gone: gone, closed: make(chan struct{})}
-	l <- c
-	<-c.closed
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(c.answer.String())), nil)
+	c, err := l.Dial(t.Context(), "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
+		t.Fatal(err)
+	}
+	if gone {
+		return 0
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		return 0
 	}
@@ -95,7 +77,7 @@ func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
 		s := open(t, before(store, lag))
-		l := make(conns)
+		l := halfClosed{pipenet.Listen()}
 		go func() { _ = s.Serve(l, nil) }()
 		for _, step := range []struct {
 			method, path, body string
@@ -112,7 +94,7 @@ func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 			{"POST", "/v1/locks", `{"key":"k","leaseId":"c"}`, 201},
 			{"DELETE", "/v1/locks/k/leases/c", "", 204},
 		} {
-			if status := l.halfClosed(t, false, step.method, step.path, step.body); status != step.status {
+			if status := l.call(t, false, step.method, step.path, step.body); status != step.status {
 				t.Errorf("%s %s %s: %d, want %d", step.method, step.path, step.body, status, step.status)
 			}
 			time.Sleep(5 * time.Second)
@@ -120,7 +102,6 @@ func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
 				t.Errorf("%s %s %s: %+v, %v", step.method, step.path, step.body, snap, err)
 			}
 		}
-		close(l)
 	})
 }
 
@@ -128,14 +109,14 @@ func TestHalfClosed_AGrantThatReachesNobodyIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()
 		s := open(t, before(store, lag))
-		l := make(conns)
+		l := halfClosed{pipenet.Listen()}
 		go func() { _ = s.Serve(l, nil) }()
 		granted := make(chan bool, 1)
 		time.AfterFunc(1500*time.Millisecond, func() { // between the grant and its release
 			snap, err := store.Inspect(t.Context(), "k")
 			granted <- err == nil && len(snap.Holders) == 1
 		})
-		l.halfClosed(t, true, "POST", "/v1/locks/k", `{"leaseId":"a"}`)
+		l.call(t, true, "POST", "/v1/locks/k", `{"leaseId":"a"}`)
 		time.Sleep(5 * time.Second)
 		if !<-granted {
 			t.Error("the lock was not granted")
@@ -143,6 +124,5 @@ func TestHalfClosed_AGrantThatReachesNobodyIsGivenBack(t *testing.T) {
 		if snap, err := store.Inspect(t.Context(), "k"); err != nil || len(snap.Holders) > 0 {
 			t.Errorf("%+v, %v", snap, err)
 		}
-		close(l)
 	})
 }

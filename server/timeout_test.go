@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,49 +11,37 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
-// instant is a store that grants and releases every lease at once.
-type instant struct{}
+type traceKey struct{}
 
-func (instant) Acquire(context.Context, driver.Request) (driver.Reply, error) {
-	return driver.Reply{State: driver.Granted, Token: 1 << 50, Holds: 1, Clock: time.Hour}, nil
-}
-
-func (instant) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	for i := range refs {
-		each(i, driver.Reply{State: driver.Granted}, nil)
-	}
-}
-
-func (instant) Release(context.Context, driver.Ref) (driver.Reply, error) {
-	return driver.Reply{State: driver.Released}, nil
-}
-
-func (instant) Close() error { return nil }
-
-// hush is a store that does not answer. It records how long each call lasted, and a value of its
-// context.
-type hush struct {
-	instant
-	asked chan asked
-}
-
+// asked is how long a call of a store lasted, and a value of its context.
 type asked struct {
 	took  time.Duration
 	value any
 }
 
-type traceKey struct{}
+// hush returns a store that answers no release, and sends to into when one has ended.
+func hush(into chan<- asked) *hooked {
+	return before(memdriver.New(), func(ctx context.Context, c call) error {
+		if c.verb != "release" {
+			return nil
+		}
+		began := time.Now()
+		<-ctx.Done()
+		into <- asked{time.Since(began), ctx.Value(traceKey{})}
+		return context.Cause(ctx)
+	})
+}
 
-func (s hush) Release(ctx context.Context, _ driver.Ref) (driver.Reply, error) {
-	began := time.Now()
-	<-ctx.Done()
-	s.asked <- asked{time.Since(began), ctx.Value(traceKey{})}
-	return driver.Reply{}, context.Cause(ctx)
+// direct sends a request to the handler without a network.
+func direct(ctx context.Context, s *server.Server, method, path, body string) exchange {
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body)))
+	return exchange{method + " " + path, w.Code, w.Header(), w.Body.String()}
 }
 
 // TestServer_AsksASilentStoreForTheTimeoutAtMost sends requests one after the other, which share
@@ -60,23 +49,19 @@ func (s hush) Release(ctx context.Context, _ driver.Ref) (driver.Reply, error) {
 func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout, n = 5 * time.Second, 40
-		store := hush{asked: make(chan asked, n)}
-		s := open(t, store, server.WithStoreTimeout(timeout))
+		all := make(chan asked, n)
+		s := open(t, hush(all), server.WithStoreTimeout(timeout))
 		for i := range n {
 			go func() {
 				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), traceKey{}, i))
 				cancel()
-				w := httptest.NewRecorder()
-				s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodDelete, "/v1/locks/k/leases/x", nil))
-				if w.Code != http.StatusGatewayTimeout || !strings.Contains(w.Body.String(), server.Unknown.Type()) {
-					t.Errorf("%d: %s", w.Code, w.Body)
-				}
+				refused(t, direct(ctx, s, "DELETE", "/v1/locks/k/leases/x", ""), server.Unknown)
 			}()
 			time.Sleep(100 * time.Millisecond)
 		}
 		seen := make(map[any]bool)
 		for range n {
-			got := <-store.asked
+			got := <-all
 			if got.took > timeout || got.took < timeout*15/16 {
 				t.Errorf("asked for %v, want %v or a sixteenth less", got.took, timeout)
 			}
@@ -89,39 +74,53 @@ func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 	})
 }
 
-// dutiful is a store that is punctual, and never answers an acquire.
-type dutiful struct {
-	hush
-	tries chan time.Time
-}
-
-func (s dutiful) CallTimeout() time.Duration { return 0 }
-
-func (s dutiful) Acquire(ctx context.Context, _ driver.Request) (driver.Reply, error) {
-	if ctx.Done() != nil {
-		s.asked <- asked{}
+// The client of a store adds its spans to the trace of the request.
+func TestServer_AsksTheStoreInTheContextOfTheRequest(t *testing.T) {
+	seen := make(map[string]any)
+	s := open(t, before(memdriver.New(), func(ctx context.Context, c call) error {
+		if c.ID != "" {
+			seen[c.verb] = ctx.Value(traceKey{})
+		}
+		return nil
+	}))
+	ctx := context.WithValue(t.Context(), traceKey{}, "trace")
+	answered(t, 201, direct(ctx, s, "POST", "/v1/locks/k", `{"leaseId":"a"}`))
+	answered(t, 200, direct(ctx, s, "PUT", "/v1/locks/k/leases/a", ""))
+	answered(t, 204, direct(ctx, s, "DELETE", "/v1/locks/k/leases/a", ""))
+	if want := map[string]any{"acquire": "trace", "renew": "trace", "release": "trace"}; !maps.Equal(seen, want) {
+		t.Errorf("asked with %v, want %v", seen, want)
 	}
-	end, _ := ctx.Deadline()
-	time.Sleep(min(time.Second, time.Until(end)))
-	s.tries <- time.Now()
-	return driver.Reply{}, errors.New("no answer")
 }
+
+// punctual is a store that observes deadlines.
+type punctual struct{ *hooked }
+
+func (punctual) CallTimeout() time.Duration { return 0 }
 
 // A store that observes deadlines gets contexts with a deadline that are never done. It is asked
 // again until the time is over, also for a client that has gone.
 func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second
-		store := dutiful{hush{asked: make(chan asked, 9)}, make(chan time.Time, 9)}
-		s := open(t, store, server.WithStoreTimeout(timeout))
+		tries, cancelable := 0, 0
+		s := open(t, punctual{before(memdriver.New(), func(ctx context.Context, c call) error {
+			if c.verb != "acquire" {
+				return nil
+			}
+			if tries++; ctx.Done() != nil {
+				cancelable++
+			}
+			end, _ := ctx.Deadline()
+			time.Sleep(min(time.Second, time.Until(end)))
+			return errors.New("no answer")
+		})}, server.WithStoreTimeout(timeout))
 		begin := time.Now()
-		w := httptest.NewRecorder()
-		s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/locks/k", nil))
-		if w.Code != http.StatusGatewayTimeout || time.Since(begin) != timeout {
-			t.Errorf("%d after %v, want %d after %v", w.Code, time.Since(begin), http.StatusGatewayTimeout, timeout)
+		refused(t, direct(t.Context(), s, "POST", "/v1/locks/k", ""), server.Unknown)
+		if took := time.Since(begin); took != timeout {
+			t.Errorf("answered after %v, want %v", took, timeout)
 		}
-		if len(store.tries) != 5 || len(store.asked) > 0 {
-			t.Errorf("asked %d times, want 5; %d times with a channel", len(store.tries), len(store.asked))
+		if tries != 5 || cancelable > 0 {
+			t.Errorf("asked %d times, want 5; %d times with a channel", tries, cancelable)
 		}
 	})
 }
@@ -141,10 +140,10 @@ func (slow) May(auth.Verb, string) bool { return true }
 func TestServer_AsksTheStoreForTheWholeTimeoutHoweverLateItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second
-		store := hush{asked: make(chan asked, 1)}
-		s := open(t, store, server.WithStoreTimeout(timeout), server.WithAuthenticator(slow(2*timeout)))
-		s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodDelete, "/v1/locks/k/leases/x", nil))
-		if got := <-store.asked; got.took != timeout {
+		all := make(chan asked, 1)
+		s := open(t, hush(all), server.WithStoreTimeout(timeout), server.WithAuthenticator(slow(2*timeout)))
+		direct(t.Context(), s, "DELETE", "/v1/locks/k/leases/x", "")
+		if got := <-all; got.took != timeout {
 			t.Errorf("asked for %v, want %v", got.took, timeout)
 		}
 	})
