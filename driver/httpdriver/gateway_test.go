@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -110,8 +111,8 @@ func TestGateway_HR_C5_OnlyAServiceIsCertain(t *testing.T) {
 		for status := 200; status < 600; status++ {
 			answer.status = status
 			d := answering(t, &answer)
-			for verb, ask := range verbs {
-				if err := ask(t.Context(), d); !doubts(verb, err) {
+			for verb, call := range verbs {
+				if err := call(t.Context(), d); !doubts(verb, err) {
 					t.Errorf("%s is answered %d with %s: %v", verb, status, what, err)
 				}
 			}
@@ -231,9 +232,7 @@ func TestGateway_HR_C5_ABatchThatIsTooLargeIsCut(t *testing.T) {
 			var refs []driver.Ref
 			for i := range c.leases {
 				key := fmt.Sprintf("%03d%s", i, strings.Repeat("<", c.keySize))
-				if reply, err := d.Acquire(t.Context(), request(key, "a")); err != nil || reply.State != driver.Granted {
-					t.Fatal(reply, err)
-				}
+				ask.Acquire(t, d, request(key, "a"), driver.Granted)
 				refs = append(refs, driver.Ref{Key: key, ID: "a", TTL: time.Minute})
 			}
 			answered := make(map[int]bool)
@@ -305,48 +304,40 @@ func TestGateway_HR_C5_ARedirectionIsNotFollowed(t *testing.T) {
 // A used connection is closed after the request arrived. If the transport repeated the request,
 // the second answer would hide the effect of the first request.
 func TestTransport_HR_C6_ARequestIsNotRepeatedUnseen(t *testing.T) {
-	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+	for protocol := range protocols {
 		for verb, ask := range verbs {
 			if verb == "list" || verb == "inspect" {
 				continue // they have no effect
 			}
-			t.Run(protocol+" "+verb, func(t *testing.T) { repeatedUnseen(t, protocol, ask) })
+			var asked atomic.Int64
+			cuts := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Proto != protocol {
+					t.Errorf("asked by %s", r.Proto)
+				}
+				if r.Method == http.MethodGet {
+					_, _ = io.WriteString(w, `{"keys":[]}`)
+					return
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				if asked.Add(1) == 1 {
+					panic(http.ErrAbortHandler)
+				}
+				w.Header().Set("Content-Type", wire.ProblemMedia)
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, `{"type":"`+wire.ProblemTypes+`unavailable","title":"x"}`)
+			})
+			handler := func(*testing.T) http.Handler { return cuts }
+			t.Run(protocol+" "+verb, func(t *testing.T) {
+				inMemory(t, protocol, handler, func(t *testing.T, d *httpdriver.Driver, _ *network) {
+					if _, _, err := d.List(t.Context(), "", ""); err != nil { // the connection has been used
+						t.Fatal(err)
+					}
+					if err := ask(t.Context(), d); err == nil || isCertain(err) || asked.Load() != 1 {
+						t.Errorf("%v after %d requests, want one of unknown outcome", err, asked.Load())
+					}
+				})
+			})
 		}
-	}
-}
-
-func repeatedUnseen(t *testing.T, protocol string, ask func(context.Context, *httpdriver.Driver) error) {
-	var asked atomic.Int64
-	h := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Proto != protocol {
-			t.Errorf("asked by %s", r.Proto)
-		}
-		if r.Method == http.MethodGet {
-			_, _ = io.WriteString(w, `{"keys":[]}`)
-			return
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
-		if asked.Add(1) == 1 {
-			panic(http.ErrAbortHandler)
-		}
-		w.Header().Set("Content-Type", wire.ProblemMedia)
-		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, `{"type":"`+wire.ProblemTypes+`unavailable","title":"x"}`)
-	}))
-	defer h.Close()
-	h.EnableHTTP2 = protocol == "HTTP/2.0"
-	if h.EnableHTTP2 {
-		h.StartTLS()
-	} else {
-		h.Start()
-	}
-	d := open(t, h.URL, httpdriver.WithClient(h.Client()))
-	defer d.Close()
-	if _, _, err := d.List(t.Context(), "", ""); err != nil { // the connection has been used
-		t.Fatal(err)
-	}
-	if err := ask(t.Context(), d); err == nil || isCertain(err) || asked.Load() != 1 {
-		t.Errorf("%v after %d requests, want one of unknown outcome", err, asked.Load())
 	}
 }
 
@@ -390,6 +381,26 @@ func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
 		t.Errorf("%d hints, %d answers left", n, len(answers))
 	}
 }
+
+// An instrumented transport takes the trace from the context of the call.
+func TestTransport_SeesTheContextOfTheCall(t *testing.T) {
+	type key struct{}
+	var seen any
+	d := open(t, "http://service", httpdriver.WithClient(&http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
+		seen = r.Context().Value(key{})
+		return nil, io.EOF
+	})}))
+	for verb, ask := range verbs {
+		if _ = ask(context.WithValue(t.Context(), key{}, verb), d); seen != verb {
+			t.Errorf("%s: the request has the value %v", verb, seen)
+		}
+	}
+}
+
+// transport is a [http.RoundTripper].
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // A caller that cancels its call does not make the service unavailable.
 func TestLook_ACallerWhoGivesItUpIsToldThat(t *testing.T) {

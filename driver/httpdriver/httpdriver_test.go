@@ -19,6 +19,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
@@ -105,11 +106,9 @@ func TestToken_IsSentWithEveryRequestAndThePathIsKept(t *testing.T) {
 		s.ServeHTTP(w, r)
 	})))
 	d := open(t, strings.Replace(url, "http://", "http://:secret@", 1)+"/locks/")
-	if reply, err := d.Acquire(t.Context(), request("a/b c", "a")); err != nil || reply.State != driver.Granted {
-		t.Fatal(reply, err)
-	}
-	if snap, err := d.Inspect(t.Context(), "a/b c"); err != nil || len(snap.Holders) != 1 {
-		t.Error(snap, err)
+	ask.Acquire(t, d, request("a/b c", "a"), driver.Granted)
+	if !ask.Holds(t, d, "a/b c", "a") {
+		t.Error("the lock is not held")
 	}
 	sub, err := d.Watch(func(driver.Hint) {})
 	if err != nil {
@@ -151,9 +150,7 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 		d := open(t, "http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
 		client := clientOf(t, d, leasehold.WithTTL(20*time.Second))
 		held := locked(t, client, "held")
-		if reply, err := store.Acquire(t.Context(), request("k", "holder")); err != nil || reply.State != driver.Granted {
-			t.Fatal(reply, err)
-		}
+		ask.Acquire(t, store, request("k", "holder"), driver.Granted)
 		got := make(chan error, 1)
 		go func() {
 			lease, err := client.Mutex("k").Lock(context.WithoutCancel(t.Context()))
@@ -168,16 +165,9 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 		})
 		end()
 		end = start()
-		if reply, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: "holder"}); err != nil || reply.State != driver.Released {
-			t.Fatal(reply, err)
-		}
-		select {
-		case err := <-got:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(time.Minute):
-			t.Fatal("the wait does not end")
+		ask.Release(t, store, "k", "holder")
+		if err := <-got; err != nil { // a wait without an end is a deadlock of the bubble
+			t.Error(err)
 		}
 		if err := held.Release(); err != nil {
 			t.Error(err)
@@ -231,28 +221,19 @@ func TestDriver_KeepsNamesBehindAProxyThatCleansPaths(t *testing.T) {
 	d := open(t, listen(t, cleaned(aService(t))))
 	names := []string{".", "..", "./data", "data", "a/../b", "b", "a//b", "a/b", "a/b/", "a%2Fb", "/", "//", "x:break", "?", "#", "é"}
 	for _, name := range names {
-		if got, err := d.Acquire(t.Context(), request(name, "a")); err != nil || got.State != driver.Granted {
-			t.Errorf("acquire of %q: %+v, %v", name, got, err)
-		}
+		ask.Acquire(t, d, request(name, "a"), driver.Granted)
 	}
 	for _, name := range names {
-		if snap, err := d.Inspect(t.Context(), name); err != nil || snap.Key != name || len(snap.Holders) != 1 {
-			t.Errorf("inspect of %q: %+v, %v", name, snap, err)
-		}
-		if snap, err := d.Glance(t.Context(), name); err != nil || snap.Key != name || len(snap.Holders) != 1 {
-			t.Errorf("glance at %q: %+v, %v", name, snap, err)
+		if snap, err := d.Glance(t.Context(), name); err != nil || snap.Key != name || !ask.Holds(t, d, name, "a") {
+			t.Errorf("a look at %q: %+v, %v", name, snap, err)
 		}
 		d.Renew(t.Context(), []driver.Ref{{Key: name, ID: "a", TTL: time.Minute}}, func(_ int, got driver.Reply, err error) {
 			if err != nil || got.State != driver.Granted {
 				t.Errorf("renewal of %q: %+v, %v", name, got, err)
 			}
 		})
-		if got, err := d.Release(t.Context(), driver.Ref{Key: name, ID: "a"}); err != nil || got.State != driver.Released {
-			t.Errorf("release of %q: %+v, %v", name, got, err)
-		}
-		if got, err := d.Acquire(t.Context(), request(name, "b")); err != nil || got.State != driver.Granted {
-			t.Errorf("acquire of %q after its release: %+v, %v", name, got, err)
-		}
+		ask.Release(t, d, name, "a")
+		ask.Acquire(t, d, request(name, "b"), driver.Granted)
 		if got, err := d.Break(t.Context(), name, "b", "a test"); err != nil || got.State != driver.Released {
 			t.Errorf("break of %q: %+v, %v", name, got, err)
 		}
@@ -281,8 +262,6 @@ func TestAcquire_AnswerForAnotherLockIsUndone(t *testing.T) {
 	if snap, err := store.Inspect(t.Context(), "data"); err != nil || len(snap.Holders) > 0 {
 		t.Errorf("left behind: %+v, %v", snap, err)
 	}
-	if got, err := d.Acquire(t.Context(), request("data", "b")); err != nil || got.State != driver.Granted {
-		t.Fatalf("data: %+v, %v", got, err)
-	}
+	ask.Acquire(t, d, request("data", "b"), driver.Granted)
 	refused("c") // and not that the lock is held
 }

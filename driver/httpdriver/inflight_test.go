@@ -10,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -45,10 +46,7 @@ func (s *slow) Acquire(ctx context.Context, req driver.Request) (driver.Reply, e
 // still on its way, and must not lock for a client that has gone.
 func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *testing.T) {
 	store := &slow{Driver: memdriver.New()}
-	holder := driver.Request{Key: "k", ID: "holder", TTL: time.Minute}
-	if _, err := store.Acquire(t.Context(), holder); err != nil {
-		t.Fatal(err)
-	}
+	ask.Acquire(t, store, request("k", "holder"), driver.Granted)
 	client := clientOf(t, open(t, listen(t, service(t, store))))
 	if _, err := client.Mutex("k").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
 		t.Errorf("%v, want ErrHeld", err)
@@ -56,9 +54,7 @@ func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *tes
 	if err := client.Close(); err != nil { // waits for the undo
 		t.Error(err)
 	}
-	if _, err := store.Release(t.Context(), driver.Ref{Key: "k", ID: "holder"}); err != nil {
-		t.Fatal(err)
-	}
+	ask.Release(t, store, "k", "holder")
 	if reply, err := store.Acquire(t.Context(), *store.late); err != nil || reply.State == driver.Granted {
 		t.Errorf("the late request: state %d, %v; want it refused", reply.State, err)
 	}
