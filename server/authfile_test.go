@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,12 +56,8 @@ func openAuth(t *testing.T, text string) (*auth.File, string) {
 }
 
 // asWho returns a request with an Authorization header, if authorization is not empty.
-func asWho(t *testing.T, authorization string) *http.Request {
-	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+func asWho(authorization string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
@@ -83,12 +80,12 @@ func TestAuthFile_KnowsPrincipalsByTheirTokens(t *testing.T) {
 		"Bearer " + strings.Repeat("x", 1<<16):   "",
 		"Bearer " + hashed("shop")[len("sha2"):]: "",
 	} {
-		p, err := f.Authenticate(asWho(t, authorization))
+		p, err := f.Authenticate(asWho(authorization))
 		if got := name(p); got != want || (err == nil) != (want != "") {
 			t.Errorf("%.40q is %q, %v; want %q", authorization, got, err, want)
 		}
 	}
-	twice := asWho(t, "Bearer shop")
+	twice := asWho("Bearer shop")
 	twice.Header.Add("Authorization", "Bearer admin")
 	if p, err := f.Authenticate(twice); err == nil {
 		t.Errorf("two tokens are %q", name(p))
@@ -123,7 +120,7 @@ func TestAuthFile_RightsAreByVerbAndPrefix(t *testing.T) {
 		{"admin", auth.Break, "anything", true},
 		{"admin", auth.Read, "", true},
 	} {
-		p, err := f.Authenticate(asWho(t, "Bearer "+row.who))
+		p, err := f.Authenticate(asWho("Bearer " + row.who))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +140,7 @@ func TestAuthFile_ReloadTakesEffectAndAWrongFileDoesNot(t *testing.T) {
 		return f.Reload()
 	}
 	known := func(token string) bool {
-		_, err := f.Authenticate(asWho(t, "Bearer "+token))
+		_, err := f.Authenticate(asWho("Bearer " + token))
 		return err == nil
 	}
 	if err := rewrite(`{"principals": []}`); !errors.Is(err, driver.ErrInvalid) || !known("shop") {
@@ -215,7 +212,7 @@ func FuzzAuthFile(f *testing.F) {
 			return
 		}
 		for _, who := range []string{"", "Bearer ", "Bearer x"} {
-			if p, err := file.Authenticate(asWho(t, who)); err == nil {
+			if p, err := file.Authenticate(asWho(who)); err == nil {
 				t.Errorf("%q is %q", who, p.Name())
 			}
 		}
@@ -236,7 +233,7 @@ func FuzzAuthorization(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		r := asWho(t, "")
+		r := asWho("")
 		r.Header["Authorization"] = []string{text}
 		p, err := file.Authenticate(r)
 		if err != nil {

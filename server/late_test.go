@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -122,10 +121,7 @@ func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 	gone := make(chan string, 1)
 	store := acquires(memdriver.New(), func(string) error { asked.Add(1); return nil })
 	s := open(t, store, ends(gone))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := socket(t)
 	town := &town{t, store, [2]string{"http://" + l.Addr().String()}}
 	town.call(0, "w").die()
 	go func() { _ = s.Serve(l, nil) }()
@@ -238,7 +234,7 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 	body := fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"ticketMs":30000,"notify":%q}`, ears.Address)
 	must(t, 202, "POST", town.url(0, "/v1/locks/k"), body)
 	late.Store(true)
-	again := town.post(0, "k", body)
+	again := town.post(0, "/v1/locks/k", body)
 	soon(t, "the store is asked", stop.reached)
 	again.die()
 	stop.open()
@@ -332,7 +328,7 @@ func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) 
 			stop, answer, left := newHalt(t), newHalt(t), make(chan struct{}, 8)
 			slow := undoing(store.Join(), stop, left, answer.wait)
 			town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
-			first := town.post(0, "k", `{"leaseId":"w","ttlMs":60000,"waitMs":60000,"visit":"client"}`)
+			first := town.post(0, "/v1/locks/k", `{"leaseId":"w","ttlMs":60000,"waitMs":60000,"visit":"client"}`)
 			soon(t, "the lock is granted", answer.reached)
 			first.die()
 			answer.open()

@@ -74,10 +74,7 @@ func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {
 	closed := open.Clone()
 	closed.ClientAuth = tls.RequireAnyClientCert
 	get := func(config *tls.Config, shown ...tls.Certificate) (*http.Response, error) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := socket(t)
 		go func() { _ = s.Serve(l, config) }()
 		client := &http.Client{Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: shown}, ForceAttemptHTTP2: true, //nolint:gosec // the test does not check the certificate
@@ -133,20 +130,12 @@ func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 	const most = 3
 	s := open(t, memdriver.New(), server.WithMaxConnections(most), server.WithPage(server.PageFull),
 		server.WithSlowness(time.Hour, time.Hour)) // the connections stay open without requests
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := socket(t)
 	go func() { _ = s.Serve(l, nil) }()
 	base := "http://" + l.Addr().String()
 	var all []net.Conn
 	for range most {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		all = append(all, c)
+		all = append(all, connect(t, base))
 	}
 	at, err := url.Parse(base)
 	if err != nil {
@@ -182,7 +171,7 @@ func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
 	p.die() // by a reset
 	// A later answer of the same service shows that it has seen the reset.
 	for i := range 20 {
-		q := town.post(0, fmt.Sprint("other", i), `{"leaseId":"w"}`)
+		q := town.post(0, fmt.Sprint("/v1/locks/other", i), `{"leaseId":"w"}`)
 		answered(t, 201, q.answer())
 		q.die()
 	}
@@ -221,11 +210,7 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 	}{{"HTTP/1.1", "http", nil}, {"HTTP/1.1", "https", secured}, {"HTTP/2.0", "https", secured}} {
 		t.Run(c.protocol+" "+c.scheme, func(t *testing.T) {
 			s := open(t, memdriver.New())
-			plain, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			l := &told{Listener: plain, accepted: make(chan struct{}, 1), closed: make(chan struct{})}
+			l := &told{Listener: socket(t), accepted: make(chan struct{}, 1), closed: make(chan struct{})}
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(l, c.config) }()
 			conn, err := net.Dial("tcp", l.Addr().String())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -82,67 +81,33 @@ func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
 	}
 }
 
-// queue waits until the lock r has n waiters.
-func queue(t *testing.T, store *memdriver.Driver, n int) {
-	t.Helper()
-	eventually(t, func() bool {
-		snap, err := store.Inspect(context.Background(), "r")
-		return err == nil && len(snap.Waiters) == n
-	})
-}
-
-// leaving sends a request for an operation, and returns a function that ends it without an answer.
-func leaving(t *testing.T, url string) (leave func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "POST", url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	went := make(chan error, 1)
-	go func() {
-		res, err := http.DefaultClient.Do(req)
-		if err == nil {
-			res.Body.Close()
-		}
-		went <- err
-	}()
-	return func() {
-		cancel()
-		if err := <-went; !errors.Is(err, context.Canceled) {
-			t.Errorf("answered: %v", err)
-		}
-	}
-}
-
 func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
 	g := newGate()
 	store := memdriver.New()
 	_, base := serve(t, store, server.WithOperation(g.operation()))
-	leave := leaving(t, base+"/api/locks/simple/r")
+	town := &town{t, store, [2]string{base}}
+	client := town.post(0, "/api/locks/simple/k", "")
 	lease := <-g.inside
-	leave()
-	answered(t, 409, ask(t, "POST", base+"/api/locks/simple/r", ""))
+	client.die()
+	answered(t, 409, ask(t, "POST", base+"/api/locks/simple/k", ""))
 	if lease.Context().Err() != nil {
 		t.Error("the client's end ended the operation")
 	}
 	close(g.open)
-	eventually(t, func() bool {
-		snap, err := store.Inspect(context.Background(), "r")
-		return err == nil && len(snap.Holders) == 0
-	})
+	town.free()
 }
 
 func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 	g := newGate()
 	store := memdriver.New()
 	_, base := serve(t, store, server.WithOperation(g.operation()))
-	must(t, 201, "POST", base+"/v1/locks/r", `{"leaseId":"a"}`)
-	leave := leaving(t, base+"/api/locks/fair/r")
-	queue(t, store, 1)
-	leave()
-	queue(t, store, 0)
-	ask(t, "DELETE", base+"/v1/locks/r/leases/a", "")
+	town := &town{t, store, [2]string{base, base}}
+	town.take("a")
+	client := town.post(0, "/api/locks/fair/k", "")
+	town.queued(1)
+	client.die()
+	town.queued(0)
+	town.release("a")
 	select {
 	case <-g.inside:
 		t.Error("it was begun although its client has gone")
@@ -177,15 +142,9 @@ func TestOperation_HR_A11_ThatExitsGivesTheLockBack(t *testing.T) {
 	}
 }
 
-// divided is a quorum whose majority does not answer.
-type divided struct{ *memdriver.Driver }
-
-func (divided) Acquire(context.Context, driver.Request) (driver.Reply, error) {
-	return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrNoQuorum, driver.ErrUnavailable)
-}
-
 func TestOperation_WithoutAQuorum(t *testing.T) {
-	_, base := serve(t, memdriver.New(), server.WithQuorum(divided{memdriver.New()}), server.WithOperation(operations.Simulate(0)))
+	divided := acquires(memdriver.New(), func(string) error { return fmt.Errorf("%w: %w", driver.ErrNoQuorum, driver.ErrUnavailable) })
+	_, base := serve(t, memdriver.New(), server.WithQuorum(divided), server.WithOperation(operations.Simulate(0)))
 	got := ask(t, "POST", base+"/api/locks/redlock/user123", "")
 	if want := `{"error":"Quorum not reached","message":"Unable to acquire lock on majority of instances"}`; got.status != 503 || got.body != want {
 		t.Errorf("%d %q", got.status, got.body)
@@ -200,18 +159,19 @@ func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 	store := memdriver.New()
 	s, base := serve(t, store, server.WithOperation(g.operation()))
 	running, waiting := make(chan exchange, 1), make(chan exchange, 1)
-	go func() { running <- ask(t, "POST", base+"/api/locks/fair/r", "") }()
+	go func() { running <- ask(t, "POST", base+"/api/locks/fair/k", "") }()
 	<-g.inside
-	go func() { waiting <- ask(t, "POST", base+"/api/locks/fair/r", "") }()
-	queue(t, store, 1)
+	go func() { waiting <- ask(t, "POST", base+"/api/locks/fair/k", "") }()
+	town := &town{t, store, [2]string{base}}
+	town.queued(1)
 	s.Drain()
-	answers := map[string]exchange{"waiting": <-waiting, "a stream": ask(t, "GET", base+"/v1/events", "")}
+	answers := []exchange{<-waiting, ask(t, "GET", base+"/v1/events", "")}
 	for _, p := range patterns {
-		answers[p] = ask(t, "POST", base+"/api/locks/"+p+"/other", "")
+		answers = append(answers, ask(t, "POST", base+"/api/locks/"+p+"/other", ""))
 	}
-	for what, got := range answers {
-		if got.status != 503 || !strings.Contains(got.body, "#draining") || got.header.Get("Retry-After") == "" {
-			t.Errorf("%s: %d %q %v", what, got.status, got.body, got.header)
+	for _, got := range answers {
+		if refused(t, got, server.Draining); got.header.Get("Retry-After") == "" {
+			t.Errorf("%s: %v", got.request, got.header)
 		}
 	}
 	close(g.open)

@@ -24,12 +24,19 @@ const window = time.Second + 14*time.Second
 // listen serves a store as the command does, at a socket, and returns the beginning of the URLs.
 func listen(t *testing.T, store driver.Driver, opts ...server.Option) string {
 	t.Helper()
+	l := socket(t)
+	listenAt(t, l, store, opts...)
+	return "http://" + l.Addr().String()
+}
+
+// socket returns a listener at a socket.
+func socket(t *testing.T) net.Listener {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listenAt(t, l, store, opts...)
-	return "http://" + l.Addr().String()
+	return l
 }
 
 // listenInMemory does the same without a socket.
@@ -157,20 +164,20 @@ type phone struct {
 // call sends a request that waits for a minute.
 func (t *town) call(service int, id string) *phone {
 	t.Helper()
-	return t.post(service, "k", fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":60000}`, id))
+	return t.post(service, "/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":60000}`, id))
 }
 
 // callFor sends a request of the lease w whose place may outlast its connection.
 func (t *town) callFor(service int, wait, ticket time.Duration) *phone {
 	t.Helper()
-	return t.post(service, "k", fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"waitMs":%d,"ticketMs":%d}`, wait.Milliseconds(), ticket.Milliseconds()))
+	return t.post(service, "/v1/locks/k", fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"waitMs":%d,"ticketMs":%d}`, wait.Milliseconds(), ticket.Milliseconds()))
 }
 
-// post sends a request for a lock.
-func (t *town) post(service int, key, body string) *phone {
+// post sends a request.
+func (t *town) post(service int, path, body string) *phone {
 	t.Helper()
 	c := connect(t, t.base[service])
-	if _, err := fmt.Fprintf(c, "POST /v1/locks/%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", key, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {
 		t.Fatal(err)
 	}
 	return &phone{c, t}
