@@ -170,43 +170,32 @@ type meter struct {
 }
 
 func (m meter) Int64Counter(name string, _ ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	return counter{r: m.r, name: name}, nil
+	return instrument{r: m.r, name: name}, nil
 }
 
 func (m meter) Int64UpDownCounter(name string, _ ...metric.Int64UpDownCounterOption) (metric.Int64UpDownCounter, error) {
-	return gauge{r: m.r, name: name}, nil
+	return instrument{r: m.r, name: name}, nil
 }
 
 func (m meter) Float64Histogram(name string, _ ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
-	return histogram{r: m.r, name: name}, nil
+	return instrument{r: m.r, name: name}, nil
 }
 
-type counter struct {
+// instrument is one of each kind.
+type instrument struct {
 	nometric.Int64Counter
-	r    *recorder
-	name string
-}
-
-func (c counter) Add(_ context.Context, n int64, opts ...metric.AddOption) {
-	c.r.measure(c.name, metric.NewAddConfig(opts).Attributes(), float64(n))
-}
-
-type gauge struct {
 	nometric.Int64UpDownCounter
-	r    *recorder
-	name string
-}
-
-func (g gauge) Add(_ context.Context, n int64, opts ...metric.AddOption) {
-	g.r.measure(g.name, metric.NewAddConfig(opts).Attributes(), float64(n))
-}
-
-type histogram struct {
 	nometric.Float64Histogram
 	r    *recorder
 	name string
 }
 
-func (h histogram) Record(_ context.Context, x float64, opts ...metric.RecordOption) {
-	h.r.measure(h.name, metric.NewRecordConfig(opts).Attributes(), x)
+func (instrument) Enabled(context.Context) bool { return true }
+
+func (i instrument) Add(_ context.Context, n int64, opts ...metric.AddOption) {
+	i.r.measure(i.name, metric.NewAddConfig(opts).Attributes(), float64(n))
+}
+
+func (i instrument) Record(_ context.Context, x float64, opts ...metric.RecordOption) {
+	i.r.measure(i.name, metric.NewRecordConfig(opts).Attributes(), x)
 }

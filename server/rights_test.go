@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -110,33 +111,36 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 
 // A store announces a break to every stream.
 func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
-	file, _ := openAuth(t, roles())
-	_, base := serve(t, memdriver.New(), server.WithAuthenticator(file))
-	names := []string{"private/1", "desk/1", "orders/1"}
-	streams := make(map[string]*radio)
-	for _, who := range []string{"shop", "desk", "admin"} {
-		streams[who] = tune(t, base+"/v1/events", "Authorization", "Bearer "+who)
-		if _, name, data := streams[who].next(); name != wire.EventReady {
-			t.Fatal(who, name, data)
+	offices(t, func(t *office) {
+		streams := make(map[string]*hearing)
+		for _, who := range []string{"shop", "desk", "admin"} {
+			streams[who] = t.open(who, "/v1/events")
 		}
-	}
-	for _, name := range names {
-		answered(t, 201, askAs(t, "admin", "POST", base+"/v1/locks", fmt.Sprintf(`{"key":%q,"leaseId":"a"}`, name)))
-		answered(t, 200, askAs(t, "admin", "POST", base+"/v1/locks:break", fmt.Sprintf(`{"key":%q,"leaseId":"a","reason":"why"}`, name)))
-	}
-	hears := func(who string, want ...string) {
-		t.Helper()
-		for _, key := range want {
-			_, name, data := streams[who].next()
-			var hint wire.Hint
-			if err := json.Unmarshal([]byte(data), &hint); err != nil || name != wire.EventBroken || hint.Key != key || hint.LeaseID != "a" || hint.Reason != "why" {
-				t.Fatalf("%s receives %s %s, want the break of %s", who, name, data, key)
+		for _, name := range []string{"private/1", "desk/1", "orders/1"} {
+			t.take(name)
+			t.breakUp(name)
+		}
+		for who, want := range map[string]string{
+			"admin": "[private/1 desk/1 orders/1]",
+			"desk":  "[desk/1 orders/1]", // may read both
+			"shop":  "[orders/1]",        // may acquire it
+		} {
+			text, _ := streams[who].now()
+			var told []string
+			for _, m := range regexp.MustCompile(`event: (\w+)\nid: .*\ndata: (.*)`).FindAllStringSubmatch(text, -1) {
+				var hint wire.Hint
+				err := json.Unmarshal([]byte(m[2]), &hint)
+				if m[1] == wire.EventBroken && err == nil && hint.LeaseID == "a" && hint.Reason == "why" {
+					told = append(told, hint.Key)
+				} else if m[1] != wire.EventReady {
+					t.Errorf("%s receives %s", who, m[0])
+				}
+			}
+			if fmt.Sprint(told) != want {
+				t.Errorf("%s is told of the breaks of %v, want %s", who, told, want)
 			}
 		}
-	}
-	hears("admin", names...)
-	hears("desk", "desk/1", "orders/1") // may read both
-	hears("shop", "orders/1")           // may acquire it
+	})
 }
 
 // An address is where the store sends messages: with Redis, a channel.

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
@@ -37,11 +36,7 @@ func (s *staged) slow(t *testing.T) (letGo func()) {
 	s.mu.Lock()
 	s.hold = hold
 	s.mu.Unlock()
-	select {
-	case <-s.held:
-	case <-time.After(time.Minute):
-		t.Fatal("no watcher looks")
-	}
+	soon(t, "a watcher looks", s.held)
 	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		s.hold = nil
@@ -113,13 +108,8 @@ func TestWatch_NeverGoesBackBehindWhatTheClientHasSeen(t *testing.T) {
 			<-store.requests // the lock has the state that the client has seen
 			store.show(next)
 			letGo()
-			select {
-			case lock = <-told:
-				if holderOf(lock) != next {
-					t.Errorf("a wait for a change shows %q after b, not %q", holderOf(lock), next)
-				}
-			case <-time.After(time.Minute):
-				t.Error("no event for a change")
+			if lock = soon(t, "a change is told", told); holderOf(lock) != next {
+				t.Errorf("a wait for a change shows %q after b, not %q", holderOf(lock), next)
 			}
 			if next == "a" {
 				return

@@ -45,60 +45,43 @@ func TestWatch_ReturnsWhenSomethingChanges(t *testing.T) {
 		if status != 200 || state.State != "free" || tag == "" {
 			t.Fatalf("%d %+v %q", status, state, tag)
 		}
-		type seen struct {
-			status int
-			state  wire.Lock
-			tag    string
-		}
-		changes := make(chan seen, 1)
-		watch := func(tag string) {
-			go func() {
-				var s seen
-				s.status, s.state, s.tag = watcher(t, url, tag, "30")
-				changes <- s
-			}()
-		}
-		next := func(what string) seen {
-			t.Helper()
-			select {
-			case s := <-changes:
-				if s.status != 200 {
-					t.Errorf("%s: %d", what, s.status)
+		changes := make(chan wire.Lock, 1)
+		watch := func() {
+			go func(since string) {
+				status, state, now := watcher(t, url, since, "30")
+				if status != 200 || now == since {
+					t.Errorf("%d, and the tag %q after %q", status, now, since)
 				}
-				return s
-			case <-time.After(time.Minute):
-				t.Fatalf("%s: no answer", what)
-				return seen{}
-			}
+				tag = now
+				changes <- state
+			}(tag)
 		}
-		watch(tag)
-		t.take("a") // by this service
-		s := next("taken")
-		if s.state.State != "held" || s.state.Holders[0].LeaseID != "a" || s.tag == tag {
+		watch()
+		must(t, 201, "POST", url, `{"leaseId":"a","ttlMs":60000}`) // by this service
+		if s := soon(t, "taken", changes); s.State != "held" || s.Holders[0].LeaseID != "a" {
 			t.Errorf("%+v", s)
 		}
-		watch(s.tag)
+		watch()
 		waiting := t.call(1, "b") // by another
-		s = next("queued")
-		if len(s.state.Waiters) != 1 || s.state.Waiters[0].LeaseID != "b" {
+		if s := soon(t, "queued", changes); len(s.Waiters) != 1 || s.Waiters[0].LeaseID != "b" {
 			t.Errorf("%+v", s)
 		}
-		watch(s.tag)
+		watch()
 		waiting.die()
-		if s = next("left"); len(s.state.Waiters) != 0 {
+		if s := soon(t, "left", changes); len(s.Waiters) != 0 {
 			t.Errorf("%+v", s)
 		}
-		watch(s.tag)
+		watch()
 		t.release("a")
-		if s = next("free"); s.state.State != "free" || len(s.state.Holders) != 0 {
+		if s := soon(t, "free", changes); s.State != "free" || len(s.Holders) != 0 {
 			t.Errorf("%+v", s)
 		}
 		// The passage of time is no change.
 		start := time.Now()
-		if status, _, _ := watcher(t, url, s.tag, "1"); status != 304 || time.Since(start) < time.Second {
+		if status, _, _ := watcher(t, url, tag, "1"); status != 304 || time.Since(start) < time.Second {
 			t.Errorf("%d after %v", status, time.Since(start))
 		}
-		if status, _, _ := watcher(t, url, `W/"other", `+s.tag, ""); status != 304 {
+		if status, _, _ := watcher(t, url, `W/"other", `+tag, ""); status != 304 {
 			t.Errorf("one of several tags: %d", status)
 		}
 		if status, _, _ := watcher(t, url, `W/"other"`, "30"); status != 200 {

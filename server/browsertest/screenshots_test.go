@@ -17,57 +17,30 @@ import (
 
 var screenshots = flag.String("screenshots", "", "the directory into which make screenshots writes")
 
-// TestScreenshots makes the pictures of the documents, and with MORE of every part of the page.
+// TestScreenshots makes the pictures of the documents.
 func TestScreenshots(t *testing.T) {
 	skip.Unless(t, *screenshots != "", "a directory, which make screenshots names")
-	shoot := func(v *service, name, hash string, width, height int64, actions ...chromedp.Action) *tab {
+	v := start(t, memdriver.New())
+	day(v)
+	shoot := func(name, hash string, height int64) {
 		if hash == "" {
 			v.take(driver.Request{Key: "orders/1450", ID: name, Owner: "worker-5:306", TTL: 30 * time.Second})
 		}
-		p := open(t, v.url+hash, width, height, actions...)
+		p := open(t, v.url+hash, 1280, height)
 		p.until(hash, views[hash])
 		time.Sleep(2500 * time.Millisecond) // the marks of changes have faded
 		if hash == "" {
 			p.until("a lease that is about to run out", "document.querySelector('#locks tbody tr').dataset.level === 'bad'")
 		}
-		p.picture(name)
-		return p
-	}
-	v := start(t, memdriver.New())
-	day(v)
-	shoot(v, "page-locks", "", 1280, 720).clean()
-	shoot(v, "page-lock", "#/lock/orders%2F42", 1280, 760).clean()
-	if os.Getenv("MORE") == "" {
-		return
-	}
-	for _, width := range []int64{360, 768, 1280, 2560} {
-		for mode, actions := range map[string][]chromedp.Action{"light": nil, "dark": {dark()}} {
-			name := func(of string) string { return fmt.Sprintf("%s-%d-%s", of, width, mode) }
-			store := &silent{unsafe: unsafe{memdriver.New()}}
-			v := start(t, store)
-			p := open(t, v.url, width, 700, actions...)
-			p.says("Take it")
-			p.picture(name("empty"))
-			day(v)
-			for part, hash := range map[string]string{"locks": "", "lock": "#/lock/orders%2F42", "health": "#/health"} {
-				p := shoot(v, name(part), hash, width, 1000, actions...)
-				store.away.Store(true)
-				p.until("stale", "document.body.className === 'stale'")
-				p.picture(name("away-" + part))
-				store.away.Store(false)
-			}
+		var png []byte
+		p.do(chromedp.CaptureScreenshot(&png))
+		if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644); err != nil {
+			t.Fatal(err)
 		}
+		p.clean()
 	}
-}
-
-// picture writes a picture of the tab.
-func (p *tab) picture(name string) {
-	p.t.Helper()
-	var png []byte
-	p.do(chromedp.CaptureScreenshot(&png))
-	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644); err != nil {
-		p.t.Fatal(err)
-	}
+	shoot("page-locks", "", 720)
+	shoot("page-lock", "#/lock/orders%2F42", 760)
 }
 
 // day fills the store with the locks of a usual day: a lock that is stuck, a queue, a semaphore
