@@ -172,24 +172,6 @@ func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
 	town.free()
 }
 
-// A proxy has cut the connection of a long poll.
-func TestVanish_HR_E11_APlaceIsKeptForAsLongAsWasSaid(t *testing.T) {
-	towns(t, func(t *town) {
-		t.take("holder")
-		cut := t.callFor(0, time.Minute, 30*time.Second)
-		t.queued(1)
-		other := t.call(1, "other")
-		t.queued(2)
-		cut.die()
-		t.keepsPlace(2)
-		again := t.call(1, "w")
-		t.release("holder")
-		answered(t, 201, again.answer())
-		t.release("w")
-		answered(t, 201, other.answer())
-	})
-}
-
 // A proxy has sent a long poll twice, and cuts both connections, one after the other.
 func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	store, gone := memdriver.New(), make(chan string, 2)
@@ -206,7 +188,7 @@ func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	soon(t, "the first request has ended", gone)
 	second.die()
 	soon(t, "the second request has ended", gone)
-	town.keepsPlace(1)
+	town.keepsPlace()
 }
 
 // A client with a place and an address for hints asks again, and a proxy cuts the connection
@@ -240,27 +222,7 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 	stop.open()
 	soon(t, "the request has ended", gone)
 	soon(t, "what is given up is given back", did)
-	town.keepsPlace(1)
-}
-
-// A client that has two requests under way receives both answers, with one lease, from one
-// service or two.
-func TestWait_HR_E9_RequestsForOneLeaseAreAllAnswered(t *testing.T) {
-	towns(t, func(t *town) {
-		for second := range 2 {
-			holder, id := fmt.Sprint("holder", second), fmt.Sprint("w", second)
-			t.take(holder)
-			first := t.call(0, id)
-			t.queued(1)
-			later := t.call(second, id)
-			t.release(holder)
-			if a, b := first.answer(), later.answer(); a.status+b.status != 200+201 {
-				t.Errorf("service %d: answered %+v and %+v, want one 201 and one 200", second, a, b)
-			}
-			t.holds(id)
-			t.release(id)
-		}
-	})
+	town.keepsPlace()
 }
 
 // The wait of a long poll without a ticket has ended, and it leaves the queue while its client,

@@ -180,26 +180,6 @@ func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
 	}
 }
 
-// told is a listener that reports its calls.
-type told struct {
-	net.Listener
-	accepted, closed chan struct{}
-	once             sync.Once
-}
-
-func (l *told) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err == nil {
-		l.accepted <- struct{}{}
-	}
-	return c, err
-}
-
-func (l *told) Close() error {
-	defer l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
 // A client that has connected before the service ends, and sends its first request after, is
 // answered. Otherwise a restart would fail its request if the socket outlives the service.
 func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
@@ -208,37 +188,30 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 		protocol, scheme string
 		config           *tls.Config
 	}{{"HTTP/1.1", "http", nil}, {"HTTP/1.1", "https", secured}, {"HTTP/2.0", "https", secured}} {
-		t.Run(c.protocol+" "+c.scheme, func(t *testing.T) {
-			s := open(t, memdriver.New())
-			l := &told{Listener: socket(t), accepted: make(chan struct{}, 1), closed: make(chan struct{})}
+		bubble(t, c.protocol+" "+c.scheme, func(t *testing.T) {
+			s, l := open(t, memdriver.New()), pipenet.Listen()
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(l, c.config) }()
-			conn, err := net.Dial("tcp", l.Addr().String())
+			conn, err := l.Dial(t.Context(), "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			<-l.accepted
-			dialed := conn
 			if c.config != nil {
 				shaken := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{strings.Replace(strings.ToLower(c.protocol), "http/2.0", "h2", 1)}}) //nolint:gosec // the test does not check the certificate
 				if err := shaken.HandshakeContext(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				dialed = shaken
+				conn = shaken
 			}
 			ended := make(chan error, 1)
-			go func() {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-				defer cancel()
-				ended <- s.Shutdown(ctx)
-			}()
-			<-l.closed
-			dial := func(context.Context, string, string) (net.Conn, error) { return dialed, nil }
-			client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{
+			go func() { ended <- s.Shutdown(t.Context()) }()
+			synctest.Wait() // the listener is closed
+			dial := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
+			client := &http.Client{Transport: &http.Transport{
 				DialContext: dial, DialTLSContext: dial, ForceAttemptHTTP2: c.protocol == "HTTP/2.0",
 			}}
-			res, err := client.Get(c.scheme + "://" + l.Addr().String() + "/livez") //nolint:noctx // it has a timeout
+			res, err := client.Get(c.scheme + "://service/livez") //nolint:noctx // the service ends
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -120,12 +120,12 @@ func (t *town) free() {
 	t.await("free", func(s driver.Snapshot) bool { return len(s.Holders) == 0 })
 }
 
-// keepsPlace waits until the lease w is the first of n waiters, and has more time than a client
-// that still waits.
-func (t *town) keepsPlace(n int) {
+// keepsPlace waits until the lease w is the only waiter, and has more time than a client that
+// still waits.
+func (t *town) keepsPlace() {
 	t.Helper()
 	t.await("kept for ticketMs", func(s driver.Snapshot) bool {
-		return len(s.Waiters) == n && s.Waiters[0].ID == "w" && s.Waiters[0].Remaining > 16*time.Second
+		return len(s.Waiters) == 1 && s.Waiters[0].ID == "w" && s.Waiters[0].Remaining > 16*time.Second
 	})
 }
 

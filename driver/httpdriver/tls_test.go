@@ -19,7 +19,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/test/ask"
 )
 
@@ -81,7 +80,7 @@ func (r retrying) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // The first of two tries has reached the service.
 func TestTransport_HR_C6_AConnectionThatFailsAfterOneThatDidNotIsUnknown(t *testing.T) {
-	_, url := behind(t, memdriver.New())
+	url := listen(t, aService(t))
 	refused := &http.Transport{DialContext: (&net.Dialer{Control: refuse}).DialContext}
 	well := new(http.Transport)
 	defer well.CloseIdleConnections()
