@@ -39,9 +39,7 @@ func roles() string {
 func writeFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
@@ -49,9 +47,7 @@ func openAuth(t *testing.T, text string) (*auth.File, string) {
 	t.Helper()
 	path := writeFile(t, "auth.json", text)
 	f, err := auth.OpenFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return f, path
 }
 
@@ -121,9 +117,7 @@ func TestAuthFile_RightsAreByVerbAndPrefix(t *testing.T) {
 		{"admin", auth.Read, "", true},
 	} {
 		p, err := f.Authenticate(asWho("Bearer " + row.who))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		if got := p.May(row.verb, row.name); got != row.may {
 			t.Errorf("%s may %s %q: %t", row.who, row.verb, row.name, got)
 		}
@@ -134,9 +128,7 @@ func TestAuthFile_ReloadTakesEffectAndAWrongFileDoesNot(t *testing.T) {
 	f, path := openAuth(t, roles())
 	rewrite := func(text string) error {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, os.WriteFile(path, []byte(text), 0o600))
 		return f.Reload()
 	}
 	known := func(token string) bool {
@@ -146,9 +138,7 @@ func TestAuthFile_ReloadTakesEffectAndAWrongFileDoesNot(t *testing.T) {
 	if err := rewrite(`{"principals": []}`); !errors.Is(err, driver.ErrInvalid) || !known("shop") {
 		t.Errorf("after a wrong file: %v, known %t", err, known("shop"))
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.Remove(path))
 	if err := f.Reload(); !errors.Is(err, os.ErrNotExist) || !known("shop") {
 		t.Errorf("without a file: %v, known %t", err, known("shop"))
 	}
@@ -204,9 +194,7 @@ func FuzzAuthFile(f *testing.F) {
 	f.Add([]byte(`{"principals": [{}]}`))
 	path := filepath.Join(f.TempDir(), "auth.json")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, os.WriteFile(path, text, 0o600))
 		file, err := auth.OpenFile(path)
 		if err != nil {
 			return
@@ -222,13 +210,9 @@ func FuzzAuthFile(f *testing.F) {
 // FuzzAuthorization looks for headers without a valid token that are accepted.
 func FuzzAuthorization(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "auth.json")
-	if err := os.WriteFile(path, []byte(roles()), 0o600); err != nil {
-		f.Fatal(err)
-	}
+	noErr(f, os.WriteFile(path, []byte(roles()), 0o600))
 	file, err := auth.OpenFile(path)
-	if err != nil {
-		f.Fatal(err)
-	}
+	noErr(f, err)
 	for _, text := range []string{"Bearer shop", "bearer  admin", "Bearer", "Basic x", "Bearer shop ", "Bearer\tshop"} {
 		f.Add(text)
 	}

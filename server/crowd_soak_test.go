@@ -19,9 +19,7 @@ func TestSoak_FiveThousandWaitingClientsAreCheap(t *testing.T) { weighWaiters(t,
 func TestSoak_TenThousandClientsThatVanishLeaveNothing(t *testing.T) {
 	redis := redistest.Start(t)
 	d, err := rueidisdriver.Open(redis.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	vanishing(t, d, 10_000, 1000)
 	for _, key := range redis.Keys(t) {
 		ttl := redis.Client().PTTL(context.Background(), key).Val()

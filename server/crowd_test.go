@@ -80,9 +80,7 @@ func weighWaiters(t *testing.T, n int) {
 	skip.Racing(t, "it measures memory")
 	redis := redistest.Start(t)
 	d, err := rueidisdriver.Open(redis.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	addr := listen(t, d)
 	must(t, 201, "POST", addr+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)
 	warmUp(t, addr, d)

@@ -28,9 +28,7 @@ func documentOf(t *testing.T, mode server.PageMode) (doc *openapi3.T, routes []s
 	t.Helper()
 	s := open(t, memdriver.New(), server.WithPage(mode))
 	doc, err := openapi3.NewLoader().LoadFromData(s.OpenAPI())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for name := range doc.Components.Schemas {
 		if !strings.Contains(string(s.OpenAPI()), `"#/components/schemas/`+name+`"`) && mode == server.PageFull {
 			t.Errorf("nothing refers to the schema %s", name)
@@ -281,9 +279,7 @@ func TestOpenAPI_HasTheBoundsOfRequests(t *testing.T) {
 			Schemas map[string]struct{ Properties map[string]map[string]any }
 		}
 	}
-	if err := json.Unmarshal(theContract().text, &doc); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, json.Unmarshal(theContract().text, &doc))
 	type bounds = map[string]any
 	millis := func(low, high time.Duration) bounds {
 		return bounds{"minimum": low.Milliseconds(), "maximum": high.Milliseconds()}

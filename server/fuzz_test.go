@@ -27,9 +27,7 @@ type target struct {
 func newTarget(f *testing.F, store driver.Driver) *target {
 	f.Helper()
 	s, err := server.New(store, server.WithMaxWait(time.Second), server.WithOperation(operations.Simulate(0)))
-	if err != nil {
-		f.Fatal(err)
-	}
+	noErr(f, err)
 	f.Cleanup(func() { _ = s.Close() })
 	return &target{s, store}
 }
@@ -171,9 +169,7 @@ func FuzzCursor(f *testing.F) {
 		f.Add("k", cursor)
 	}
 	files, err := filedriver.Open(f.TempDir())
-	if err != nil {
-		f.Fatal(err)
-	}
+	noErr(f, err)
 	var all []*target
 	for _, store := range []driver.Driver{memdriver.New(), files} {
 		g := newTarget(f, store)

@@ -54,9 +54,7 @@ func (c *closing) Read(p []byte) (int, error) {
 func (l halfClosed) call(t *testing.T, gone bool, method, path, body string) int {
 	t.Helper()
 	c, err := l.Dial(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer c.Close()
 	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func withTLS(t *testing.T) *tls.Config {
 	a := newAuthority(t)
 	a.service()
 	pair, err := tls.LoadX509KeyPair(a.path("service.pem"), a.path("service.key"))
-	a.must(err)
+	noErr(t, err)
 	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 }
 
@@ -81,9 +81,7 @@ func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {
 		}}
 		t.Cleanup(client.CloseIdleConnections)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+l.Addr().String()+"/livez", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		return client.Do(req)
 	}
 	res, err := get(open)
@@ -138,9 +136,7 @@ func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 		all = append(all, connect(t, base))
 	}
 	at, err := url.Parse(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	// recorded compares the answers with the document.
 	proxy := httptest.NewServer(recorded(httputil.NewSingleHostReverseProxy(at)))
 	defer proxy.Close()
@@ -193,15 +189,11 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 			served := make(chan error, 1)
 			go func() { served <- s.Serve(l, c.config) }()
 			conn, err := l.Dial(t.Context(), "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			defer conn.Close()
 			if c.config != nil {
 				shaken := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{strings.Replace(strings.ToLower(c.protocol), "http/2.0", "h2", 1)}}) //nolint:gosec // the test does not check the certificate
-				if err := shaken.HandshakeContext(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, shaken.HandshakeContext(t.Context()))
 				conn = shaken
 			}
 			ended := make(chan error, 1)
@@ -212,9 +204,7 @@ func TestDrain_H7_TheFirstRequestOfAnOpenConnectionIsAnswered(t *testing.T) {
 				DialContext: dial, DialTLSContext: dial, ForceAttemptHTTP2: c.protocol == "HTTP/2.0",
 			}}
 			res, err := client.Get(c.scheme + "://service/livez") //nolint:noctx // the service ends
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			defer res.Body.Close()
 			if res.StatusCode != http.StatusOK || res.Proto != c.protocol {
 				t.Error(res.Status, res.Proto)
@@ -254,9 +244,7 @@ func TestDrain_H7_ASilentConnectionIsWaitedForShortly(t *testing.T) {
 			go func() { _ = s.Serve(l, nil) }()
 			if c.ends != nil {
 				conn, err := l.Dial(t.Context(), "", "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, err)
 				defer conn.Close()
 				c.ends(conn)
 			}

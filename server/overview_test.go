@@ -42,9 +42,7 @@ func TestOverview_TellsNoNameThatTheReaderMayNotKnow(t *testing.T) {
 		if strings.Contains(text, "secret") || !strings.Contains(text, `"rows":[]`) {
 			t.Fatalf("%q: %.300s", cursor, text)
 		}
-		if err := json.Unmarshal([]byte(text), &v); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, json.Unmarshal([]byte(text), &v))
 		if opened, err := base64.RawURLEncoding.DecodeString(v.Cursor); err != nil || strings.Contains(string(opened), "secret") {
 			t.Fatalf("%q, %v", opened, err)
 		}

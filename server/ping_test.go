@@ -46,9 +46,7 @@ func TestServe_SilentHTTP2ClientLeavesTheQueue(t *testing.T) {
 			t.Helper()
 			time.Sleep(within)
 			snap, err := store.Inspect(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			return len(snap.Waiters)
 		}
 		if n := waiters(40 * time.Second); n != 1 {

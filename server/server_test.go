@@ -66,9 +66,7 @@ func bubble(t *testing.T, name string, f func(t *testing.T)) {
 func open(t testing.TB, store driver.Driver, opts ...server.Option) *server.Server {
 	t.Helper()
 	s, err := server.New(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -172,14 +170,20 @@ func answer(t testing.TB, method, url, body string, want int, into any) {
 	}
 }
 
+// noErr ends the test if err is not nil.
+func noErr(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // read reads a body to its end.
 func read(t testing.TB, res *http.Response) string {
 	t.Helper()
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return string(text)
 }
 

@@ -68,9 +68,7 @@ func TestEvents_HR_G5_AServiceThatHasJustStartedKeepsAnAddress(t *testing.T) {
 				granted <- h.ID
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		defer sub.Close()
 		ask(t, "POST", base+"/v1/locks/k", `{"leaseId":"holder"}`)
 		queued := make(chan exchange, 1)

@@ -50,7 +50,7 @@ func (a *authority) path(name string) string { return filepath.Join(a.dir, name)
 func (a *authority) sign(template *x509.Certificate, name string) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	a.must(err)
+	noErr(a.t, err)
 	template.SerialNumber = big.NewInt(time.Now().UnixNano())
 	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	parent, signer := a.cert, a.key
@@ -58,25 +58,18 @@ func (a *authority) sign(template *x509.Certificate, name string) (*x509.Certifi
 		parent, signer = template, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	a.must(err)
+	noErr(a.t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	a.must(err)
+	noErr(a.t, err)
 	a.write(name+".pem", "CERTIFICATE", der)
 	a.write(name+".key", "PRIVATE KEY", private)
 	cert, err := x509.ParseCertificate(der)
-	a.must(err)
+	noErr(a.t, err)
 	return cert, key
 }
 
 func (a *authority) write(name, kind string, der []byte) {
-	a.must(os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-}
-
-func (a *authority) must(err error) {
-	a.t.Helper()
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	noErr(a.t, os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 }
 
 // service makes the certificate of a service on the loopback interface.
@@ -90,7 +83,7 @@ func (a *authority) client(template *x509.Certificate) tls.Certificate {
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	a.sign(template, "client")
 	pair, err := tls.LoadX509KeyPair(a.path("client.pem"), a.path("client.key"))
-	a.must(err)
+	noErr(a.t, err)
 	return pair
 }
 
@@ -99,9 +92,9 @@ func (a *authority) startTLS(clients string, opts ...server.Option) (url string,
 	a.t.Helper()
 	a.service()
 	files, err := auth.OpenTLS(a.path("service.pem"), a.path("service.key"), clients)
-	a.must(err)
+	noErr(a.t, err)
 	s, err := server.New(memdriver.New(), opts...)
-	a.must(err)
+	noErr(a.t, err)
 	h := httptest.NewUnstartedServer(s)
 	h.TLS = files.Config()
 	h.StartTLS()
@@ -122,9 +115,7 @@ func (a *authority) by(certs ...tls.Certificate) *http.Client {
 func status(t *testing.T, c *http.Client, url string) (int, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/locks/k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	res, err := c.Do(req)
 	if err != nil {
 		return 0, err
@@ -185,9 +176,7 @@ func TestTLS_ClientsOfOneNameAreEqualWithoutAnAuthFile(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}}
 		p, err := auth.AnyCertificate().Authenticate(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		return p
 	}
 	a, b := as("a"), as("b")
@@ -208,14 +197,12 @@ func TestTLS_ReloadTakesANewCertificateAndKeepsTheOldOneIfItIsWrong(t *testing.T
 		t.Helper()
 		c := a.by()
 		res, err := c.Get(base + "/health")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		defer res.Body.Close()
 		return res.TLS.PeerCertificates[0].SerialNumber
 	}
 	first := serial()
-	a.must(os.WriteFile(a.path("service.pem"), []byte("no certificate"), 0o600))
+	noErr(a.t, os.WriteFile(a.path("service.pem"), []byte("no certificate"), 0o600))
 	if err := files.Reload(); !errors.Is(err, driver.ErrInvalid) || serial().Cmp(first) != 0 {
 		t.Errorf("after a wrong file: %v", err)
 	}

@@ -33,9 +33,7 @@ func listen(t *testing.T, store driver.Driver, opts ...server.Option) string {
 func socket(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return l
 }
 
@@ -64,9 +62,7 @@ func listenAt(t *testing.T, l net.Listener, store driver.Driver, opts ...server.
 func connect(t testing.TB, base string) net.Conn {
 	t.Helper()
 	c, err := network.dial(t.Context(), base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -92,9 +88,7 @@ func (t *town) url(service int, path string) string { return t.base[service] + p
 func (t *town) look() driver.Snapshot {
 	t.Helper()
 	snap, err := t.store.Inspect(context.Background(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return snap
 }
 
@@ -191,9 +185,7 @@ func (p *phone) answer() exchange {
 	p.t.Helper()
 	_ = p.SetReadDeadline(time.Now().Add(20 * time.Second))
 	res, err := http.ReadResponse(bufio.NewReader(p), nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	noErr(p.t, err)
 	return exchange{request: "a call", status: res.StatusCode, body: read(p.t, res)}
 }
 

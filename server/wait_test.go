@@ -35,9 +35,7 @@ func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
 	var one, two, three grant
 	answer(t, "POST", base+"/v1/locks/k", body, 201, &one)
 	answer(t, "POST", base+"/v1/locks/k", body, 200, &two)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, first.Close())
 	<-done
 	url := listenInMemory(t, store.Join()) + "/v1/locks/k"
 	answer(t, "POST", url, body, 200, &three)
@@ -158,9 +156,7 @@ func TestDrain_H7_WaitersAreSentOnAndNothingIsLost(t *testing.T) {
 	}()
 	town.queued(2)
 	events, err := http.Get(town.url(0, "/v1/events")) //nolint:noctx // the service ends it
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	operation := make(chan exchange, 1)
 	go func() { operation <- ask(t, "POST", town.url(0, "/api/locks/simple/job"), "") }()
 	<-g.inside

@@ -102,16 +102,12 @@ func tune(t testing.TB, url string, header ...string) *radio {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() { cancel(); res.Body.Close() })
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("%d %s", res.StatusCode, read(t, res))

@@ -37,12 +37,8 @@ func offices(t *testing.T, play func(t *office)) {
 // become makes text the roles of the service.
 func (t *office) become(text string) {
 	t.Helper()
-	if err := os.WriteFile(t.path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := t.file.Reload(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(t.path, []byte(text), 0o600))
+	noErr(t, t.file.Reload())
 }
 
 // ask sends a request of a principal.

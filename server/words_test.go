@@ -75,9 +75,7 @@ func (queueless) Supports(req driver.Request) error {
 func TestAcquire_HR_E5_WhoInsistsOnTheOrderIsRefusedWhereThereIsNone(t *testing.T) {
 	base := listen(t, queueless{memdriver.New()})
 	d, err := httpdriver.Open(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer d.Close()
 	req := driver.Request{Key: "k", ID: "a", TTL: time.Second, Ordered: true}
 	if got, err := d.Acquire(t.Context(), req); !errors.Is(err, errors.ErrUnsupported) {
@@ -98,9 +96,7 @@ func TestRenew_HR_C9_OneThatWasReleasedIsToldSo(t *testing.T) {
 	refused(t, ask(t, "PUT", lock+"/leases/never", ""), server.Gone)
 
 	d, err := httpdriver.Open(base)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer d.Close()
 	refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Second}, {Key: "k", ID: "never", TTL: time.Second}}
 	d.Renew(context.Background(), refs, func(i int, got driver.Reply, err error) {

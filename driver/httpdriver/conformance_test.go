@@ -25,9 +25,7 @@ import (
 func service(tb testing.TB, store driver.Driver, opts ...server.Option) *server.Server {
 	tb.Helper()
 	s, err := server.New(store, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noErr(tb, err)
 	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			tb.Error(err)
@@ -37,6 +35,14 @@ func service(tb testing.TB, store driver.Driver, opts ...server.Option) *server.
 		}
 	})
 	return s
+}
+
+// noErr ends the test if err is not nil.
+func noErr(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // listen starts a server and returns its URL.
@@ -50,9 +56,7 @@ func listen(tb testing.TB, h http.Handler) string {
 func open(tb testing.TB, url string, opts ...httpdriver.Option) *httpdriver.Driver {
 	tb.Helper()
 	d, err := httpdriver.Open(url, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noErr(tb, err)
 	tb.Cleanup(func() { _ = d.Close() })
 	return d
 }
@@ -61,9 +65,7 @@ func open(tb testing.TB, url string, opts ...httpdriver.Option) *httpdriver.Driv
 func clientOf(t *testing.T, store driver.Driver, opts ...leasehold.Option) *leasehold.Client {
 	t.Helper()
 	c, err := leasehold.New(store, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -76,9 +78,7 @@ func clientOf(t *testing.T, store driver.Driver, opts ...leasehold.Option) *leas
 func locked(t *testing.T, c *leasehold.Client, key string) *leasehold.Lease {
 	t.Helper()
 	l, err := c.Mutex(key).Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return l
 }
 

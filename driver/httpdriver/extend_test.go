@@ -19,9 +19,7 @@ import (
 // The client learns the bound of the service, and of the quorum behind it, only from its answer.
 func TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing(t *testing.T) {
 	majority, err := quorumdriver.New([]driver.Driver{memdriver.New(), memdriver.New(), memdriver.New()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for name, c := range map[string]struct {
 		store driver.Driver
 		opts  []server.Option
@@ -34,9 +32,7 @@ func TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing(t *testing.T) {
 			d := open(t, listen(t, service(t, c.store, c.opts...)))
 			client := clientOf(t, d, leasehold.WithTTL(time.Minute), leasehold.WithMaxRenewAttempts(1))
 			all, err := leasehold.All(client.Mutex("a"), client.Mutex("b")).Lock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			if err := all.Extend(t.Context(), time.Hour); !errors.Is(err, c.want) || errors.Is(err, leasehold.ErrNotHeld) {
 				t.Errorf("extended to an hour: %v, want %v", err, c.want)
 			}

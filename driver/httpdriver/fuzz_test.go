@@ -92,9 +92,7 @@ func FuzzStream(f *testing.F) {
 				t.Errorf("%+v of %q", h, text)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		<-ended
 		if err := sub.Close(); err != nil {
 			t.Error(err)

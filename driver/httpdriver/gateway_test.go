@@ -304,9 +304,7 @@ func TestGateway_HR_C5_AStreamOfEventsIsTheServices(t *testing.T) {
 	})))
 	var hints atomic.Int64
 	sub, err := d.Watch(func(driver.Hint) { hints.Add(1) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer sub.Close()
 	eventually(t, func() bool {
 		if sub.Address() == "elsewhere" {

@@ -50,9 +50,7 @@ func request(key, id string) driver.Request {
 
 func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
 	closed, err := redistest.Listen() // no other test is given its port
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	closed.Close()
 	cut := listen(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	for what, c := range map[string]struct {
@@ -111,9 +109,7 @@ func TestToken_IsSentWithEveryRequestAndThePathIsKept(t *testing.T) {
 		t.Error("the lock is not held")
 	}
 	sub, err := d.Watch(func(driver.Hint) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	eventually(t, func() bool { return sub.Address() != "" })
 	if err := sub.Close(); err != nil {
 		t.Error(err)
@@ -193,9 +189,7 @@ func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
 		}
 	})))
 	sub, err := d.Watch(func(h driver.Hint) { t.Errorf("hint %+v", h) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer sub.Close()
 	select {
 	case n := <-sent:

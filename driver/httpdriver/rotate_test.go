@@ -30,9 +30,7 @@ func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 	}))
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(token string) {
-		if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
 	}
 	list := func(d *httpdriver.Driver) error {
 		_, _, err := d.List(t.Context(), "", "")
@@ -77,9 +75,7 @@ func TestOpen_TokenOfAPipeIsReadOnce(t *testing.T) {
 // piped returns the name of the end of a pipe from which a text can be read once.
 func piped(t *testing.T, text string) string {
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	name := fmt.Sprintf("/dev/fd/%d", r.Fd())
 	_, err = os.Stat(name)

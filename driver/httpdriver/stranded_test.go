@@ -35,9 +35,7 @@ func TestTransport_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
 			t.Run(protocol+" "+what, func(t *testing.T) {
 				inMemory(t, protocol, aService, func(t *testing.T, d *httpdriver.Driver, n *network) {
 					sub, err := d.Watch(func(driver.Hint) {})
-					if err != nil {
-						t.Fatal(err)
-					}
+					noErr(t, err)
 					defer sub.Close()
 					var all sync.WaitGroup
 					for range 20 { // so that many connections have been used

@@ -33,9 +33,7 @@ func secure(t *testing.T, auth tls.ClientAuthType) (url, ca string) {
 	t.Cleanup(h.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})
-	if err := os.WriteFile(ca, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(ca, text, 0o600))
 	return h.URL, ca
 }
 
