@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,15 +26,9 @@ func TestOverview_APageThatLeavesFailsNoOther(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		go func() { _, _ = o.Locks(ctx, "", "", "", everything) }()
 		synctest.Wait()
-		var v View
-		var err error
-		var other sync.WaitGroup
-		other.Go(func() { v, err = o.view(t, "") })
-		synctest.Wait()
-		leave()
-		other.Wait()
-		if err != nil || len(v.Rows) != 3 || !v.Rows[2].Looked {
-			t.Errorf("%+v, %v", v, err)
+		time.AfterFunc(time.Millisecond, leave) // while the other page waits
+		if rows := o.shows(t, 3); !rows[2].Looked {
+			t.Errorf("%+v", rows)
 		}
 	})
 }
@@ -50,8 +43,8 @@ func TestOverview_QuestionsOfPagesThatHaveLeftAreNotAsked(t *testing.T) {
 			t.Errorf("%d requests, %d answers", n, len(o.locks.all))
 		}
 		begin := time.Now()
-		if v, err := o.view(t, ""); err != nil || len(v.Rows) != 3 || time.Since(begin) > 100*time.Millisecond {
-			t.Errorf("%+v, %v after %v", v, err, time.Since(begin))
+		if o.shows(t, 3); time.Since(begin) > 100*time.Millisecond {
+			t.Errorf("shown after %v", time.Since(begin))
 		}
 	})
 }
@@ -163,11 +156,7 @@ func TestLocks_ARecordThatCannotBeReadIsOneRow(t *testing.T) {
 			return quick(ctx, key)
 		}
 		for range 20 {
-			v, err := o.view(t, "")
-			if err != nil || len(v.Rows) != 30 {
-				t.Fatalf("%d rows, %v", len(v.Rows), err)
-			}
-			for _, r := range v.Rows {
+			for _, r := range o.shows(t, 30) {
 				if bad := r.Key < "k0010"; r.Looked == bad || (r.Problem != "") != bad || r.Failed || r.Ago.Duration() > 2*time.Second {
 					t.Fatalf("%+v", r)
 				}

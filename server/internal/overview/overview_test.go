@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 )
 
 // counted is a store that counts its requests, and fails on demand.
@@ -87,9 +88,7 @@ func stage(t *testing.T, n int, play func(t *testing.T, o *Overview, store *coun
 		store := &counted{Driver: memdriver.New(), asked: make(map[string]int)}
 		defer store.Close()
 		for i := range n {
-			if _, err := store.Acquire(t.Context(), driver.Request{Key: fmt.Sprintf("k%04d", i), ID: "a", Owner: "w", TTL: 24 * time.Hour, Since: time.Now()}); err != nil {
-				t.Fatal(err)
-			}
+			ask.Acquire(t, store, driver.Request{Key: fmt.Sprintf("k%04d", i), ID: "a", Owner: "w", TTL: 24 * time.Hour, Since: time.Now()}, driver.Granted)
 		}
 		log := new(bytes.Buffer)
 		var requests sync.WaitGroup
@@ -116,6 +115,16 @@ func (o *Overview) view(t *testing.T, cursor string) (View, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	return o.Locks(ctx, "", "", cursor, everything)
+}
+
+// shows returns the rows of the first view, which must be n.
+func (o *Overview) shows(t *testing.T, n int) []Row {
+	t.Helper()
+	v, err := o.view(t, "")
+	if err != nil || len(v.Rows) != n {
+		t.Fatalf("%+v, %v; want %d rows", v, err, n)
+	}
+	return v.Rows
 }
 
 func TestLocks_CursorsLeadToEveryLock(t *testing.T) {
@@ -168,14 +177,10 @@ func TestLocks_RowsAreCutAndCounted(t *testing.T) {
 			if i == 299 {
 				req.Weight = 1
 			}
-			if _, err := store.Acquire(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
+			ask.Acquire(t, store, req, driver.Granted)
 		}
 		for i := range 250 {
-			if _, err := store.Acquire(t.Context(), driver.Request{Key: "gpu", ID: fmt.Sprint("w", i), Mode: driver.Shared, Limit: 600, Weight: 2, TTL: time.Hour, TicketTTL: time.Hour}); err != nil {
-				t.Fatal(err)
-			}
+			ask.Acquire(t, store, driver.Request{Key: "gpu", ID: fmt.Sprint("w", i), Mode: driver.Shared, Limit: 600, Weight: 2, TTL: time.Hour, TicketTTL: time.Hour}, driver.Queued)
 		}
 		one, err := o.Lock(t.Context(), "gpu")
 		if err != nil {
@@ -185,11 +190,7 @@ func TestLocks_RowsAreCutAndCounted(t *testing.T) {
 			t.Errorf("%d leases, %d places, %d wait; shown are %d and %d", one.Held, one.Used, one.Queue, len(one.Holders), len(one.Waiters))
 		}
 		time.Sleep(300 * time.Millisecond)
-		v, err := o.view(t, "")
-		if err != nil || len(v.Rows) != 1 {
-			t.Fatalf("%+v, %v", v, err)
-		}
-		r := v.Rows[0]
+		r := o.shows(t, 1)[0]
 		if r.Held != 300 || len(r.Holders) != rowHolders || r.Holders[0].LeaseID != "h299" || len(r.Waiters) != 1 || r.Waiters[0].LeaseID != "w0" || r.Ago != 300 {
 			t.Errorf("%+v", r)
 		}
@@ -198,15 +199,11 @@ func TestLocks_RowsAreCutAndCounted(t *testing.T) {
 
 func TestLocks_ALockThatHasEndedIsLeftOut(t *testing.T) {
 	stage(t, 2, func(t *testing.T, o *Overview, store *counted) {
-		if v, err := o.view(t, ""); err != nil || len(v.Rows) != 2 {
-			t.Fatalf("%+v, %v", v, err)
-		}
-		if _, err := store.Release(t.Context(), driver.Ref{Key: "k0000", ID: "a"}); err != nil {
-			t.Fatal(err)
-		}
+		o.shows(t, 2)
+		ask.Release(t, store, "k0000", "a")
 		time.Sleep(1500 * time.Millisecond) // the list with its name is still fresh
-		if v, err := o.view(t, ""); err != nil || len(v.Rows) != 1 || v.Rows[0].Key != "k0001" {
-			t.Errorf("%+v, %v", v, err)
+		if rows := o.shows(t, 1); rows[0].Key != "k0001" {
+			t.Errorf("%+v", rows)
 		}
 		if r, err := o.Lock(t.Context(), "k0000"); err != nil || r.State != "free" {
 			t.Errorf("%+v", r)
@@ -316,9 +313,7 @@ func TestOverview_AFailureFailsAlone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stage(t, 3, func(t *testing.T, o *Overview, store *counted) {
-				if v, err := o.view(t, ""); err != nil || len(v.Rows) != 3 {
-					t.Fatalf("%+v, %v", v, err)
-				}
+				o.shows(t, 3)
 				time.Sleep(time.Second + time.Millisecond)
 				store.fails(fail)
 				var all sync.WaitGroup
@@ -347,8 +342,8 @@ func TestOverview_AFailureFailsAlone(t *testing.T) {
 				}
 				store.fails(nil)
 				time.Sleep(6 * time.Second)
-				if v, err := o.view(t, ""); err != nil || len(v.Rows) != 3 || v.Rows[0].Failed || o.Vitals(t.Context()).Failing {
-					t.Errorf("%+v, %v", v, err)
+				if rows := o.shows(t, 3); rows[0].Failed || o.Vitals(t.Context()).Failing {
+					t.Errorf("%+v", rows)
 				}
 			})
 		})
