@@ -250,9 +250,7 @@ func TestDrain_H7_ASilentConnectionIsWaitedForShortly(t *testing.T) {
 			}
 			synctest.Wait()
 			begin := time.Now()
-			if err := s.Shutdown(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noErr(t, s.Shutdown(t.Context()))
 			if took := time.Since(begin); took < c.took || took > c.took+50*time.Millisecond {
 				t.Errorf("the end took %v, want %v", took, c.took)
 			}

@@ -298,9 +298,7 @@ func everything() bool {
 }
 
 func TestOpenAPI_IsValidAndServed(t *testing.T) {
-	if err := theContract().doc.Validate(t.Context()); err != nil {
-		t.Error(err)
-	}
+	noErr(t, theContract().doc.Validate(t.Context()))
 	_, base := serve(t, memdriver.New())
 	var doc struct{ OpenAPI string }
 	if answer(t, "GET", base+"/openapi.json", "", 200, &doc); doc.OpenAPI != "3.1.0" {

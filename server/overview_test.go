@@ -122,9 +122,7 @@ func TestOverview_IsRefusedForTooManyRequestsAndAfterTheEnd(t *testing.T) {
 			refused(t, try(t, base, rt), server.TooMany)
 		}
 		waiting.Wait()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, s.Close())
 		for _, path := range []string{"/v1/overview?prefix=k", "/v1/overview/lock?name=k"} {
 			refused(t, ask(t, "GET", base+path, ""), server.Draining)
 		}

@@ -68,9 +68,7 @@ func open(t testing.TB, store driver.Driver, opts ...server.Option) *server.Serv
 	s, err := server.New(store, opts...)
 	noErr(t, err)
 	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, s.Close())
 	})
 	return s
 }
@@ -84,9 +82,7 @@ func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Se
 	h := &http.Server{Handler: recorded(s)} //nolint:gosec // the test sends its headers
 	go func() { _ = h.Serve(l) }()
 	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, h.Close())
 	})
 	return s, base
 }

@@ -216,9 +216,7 @@ func TestClose_DoesNotWaitForALook(t *testing.T) {
 		store, _ := dim()
 		s := left(t, store, "k")
 		began := time.Now()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, s.Close())
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it took %v to close a service of a store that does not answer", took)
 		}

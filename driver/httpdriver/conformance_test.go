@@ -27,12 +27,8 @@ func service(tb testing.TB, store driver.Driver, opts ...server.Option) *server.
 	s, err := server.New(store, opts...)
 	noErr(tb, err)
 	tb.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			tb.Error(err)
-		}
-		if err := store.Close(); err != nil {
-			tb.Error(err)
-		}
+		noErr(tb, s.Close())
+		noErr(tb, store.Close())
 	})
 	return s
 }
@@ -67,9 +63,7 @@ func clientOf(t *testing.T, store driver.Driver, opts ...leasehold.Option) *leas
 	c, err := leasehold.New(store, opts...)
 	noErr(t, err)
 	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, c.Close())
 	})
 	return c
 }

@@ -47,9 +47,7 @@ func TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing(t *testing.T) {
 					t.Errorf("%s: %v, %v left", l.Key(), l.State(), l.Remaining())
 				}
 			}
-			if err := all.Release(); err != nil {
-				t.Error(err)
-			}
+			noErr(t, all.Release())
 		})
 	}
 }
@@ -79,9 +77,7 @@ func TestRenew_P3_AReplicaThatAllowsLessEndsNoLease(t *testing.T) {
 		if l.State() != leasehold.Held {
 			t.Errorf("it is %v", l.State())
 		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, l.Release())
 	})
 }
 
@@ -90,9 +86,7 @@ func TestRenew_P3_AReplicaThatAllowsLessEndsNoLease(t *testing.T) {
 func TestRelease_AMinimumHoldMayBeLongerThanTheServiceAllowsLeases(t *testing.T) {
 	d := open(t, listen(t, service(t, memdriver.New(), server.WithMaxTTL(time.Minute))))
 	client := clientOf(t, d, leasehold.WithMinHold(24*time.Hour))
-	if err := locked(t, client, "k").Release(); err != nil {
-		t.Error(err)
-	}
+	noErr(t, locked(t, client, "k").Release())
 	held := new(leasehold.HeldError)
 	if _, err := client.Mutex("k").TryLock(t.Context()); !errors.As(err, &held) || !held.Closed || held.Remaining < 23*time.Hour {
 		t.Errorf("afterwards: %v, %+v", err, held)

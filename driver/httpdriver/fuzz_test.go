@@ -94,12 +94,8 @@ func FuzzStream(f *testing.F) {
 		})
 		noErr(t, err)
 		<-ended
-		if err := sub.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, sub.Close())
+		noErr(t, d.Close())
 	})
 }
 

@@ -111,9 +111,7 @@ func TestToken_IsSentWithEveryRequestAndThePathIsKept(t *testing.T) {
 	sub, err := d.Watch(func(driver.Hint) {})
 	noErr(t, err)
 	eventually(t, func() bool { return sub.Address() != "" })
-	if err := sub.Close(); err != nil {
-		t.Error(err)
-	}
+	noErr(t, sub.Close())
 	if wrong.Load() != 0 {
 		t.Errorf("%d requests without the token", wrong.Load())
 	}
@@ -133,9 +131,7 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 				_ = s.Serve(l, nil) // it ends by Close
 			}()
 			return func() {
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
+				noErr(t, s.Close())
 				<-done
 			}
 		}
@@ -162,12 +158,8 @@ func TestRestart_AWaitGoesOn(t *testing.T) {
 		end()
 		end = start()
 		ask.Release(t, store, "k", "holder")
-		if err := <-got; err != nil { // a wait without an end is a deadlock of the bubble
-			t.Error(err)
-		}
-		if err := held.Release(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, <-got) // a wait without an end is a deadlock of the bubble
+		noErr(t, held.Release())
 		_ = client.Close()
 		end()
 	})

@@ -51,9 +51,7 @@ func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *tes
 	if _, err := client.Mutex("k").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
 		t.Errorf("%v, want ErrHeld", err)
 	}
-	if err := client.Close(); err != nil { // waits for the undo
-		t.Error(err)
-	}
+	noErr(t, client.Close()) // waits for the undo
 	ask.Release(t, store, "k", "holder")
 	if reply, err := store.Acquire(t.Context(), *store.late); err != nil || reply.State == driver.Granted {
 		t.Errorf("the late request: state %d, %v; want it refused", reply.State, err)

@@ -39,9 +39,7 @@ func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 	write("one")
 	accepted.Store("one")
 	d := open(t, url+"?token_file="+file)
-	if err := list(d); err != nil {
-		t.Error(err)
-	}
+	noErr(t, list(d))
 	accepted.Store("two")
 	if err := list(d); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
 		t.Errorf("the service is ahead of the file: %v, want a temporary error", err)
@@ -50,9 +48,7 @@ func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 		t.Errorf("a wrong token: %v, want ErrPermanent", err)
 	}
 	write("two")
-	if err := list(d); err != nil {
-		t.Error(err)
-	}
+	noErr(t, list(d))
 }
 
 // A shell hands a token over by a pipe, as in token-file=<(command).

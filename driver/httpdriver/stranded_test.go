@@ -110,9 +110,7 @@ func TestTransport_SilentHTTP2ConnectionCostsALeaseNoTry(t *testing.T) {
 				if least < ttl/3 || n.dials.Load() != 2 {
 					t.Errorf("%v of the lease were left once, and %d connections were opened; want %v and 2", least, n.dials.Load(), ttl/3)
 				}
-				if err := client.Close(); err != nil {
-					t.Error(err)
-				}
+				noErr(t, client.Close())
 			})
 		})
 	}

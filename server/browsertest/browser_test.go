@@ -221,13 +221,10 @@ func start(t *testing.T, store driver.Driver, opts ...server.Option) *service {
 		server.WithPage(server.PageFull), server.WithStoreName("redis://locks.internal:6379"), server.WithLogger(slog.New(slog.NewJSONHandler(v.log, nil))),
 	}, opts...)
 	var err error
-	if v.s, err = server.New(store, opts...); err != nil {
-		t.Fatal(err)
-	}
+	v.s, err = server.New(store, opts...)
+	noErr(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	mux := http.NewServeMux()
 	mux.Handle(below, http.StripPrefix(strings.TrimSuffix(below, "/"), v.s))
 	v.line = &line{Listener: l, open: make(map[net.Conn]bool)}
@@ -284,6 +281,14 @@ func (l *line) set(cut bool) {
 func (v *service) fail() { v.line.set(true) }
 func (v *service) heal() { v.line.set(false) }
 
+// noErr ends the test if err is not nil.
+func noErr(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // take takes a lock in the store, as a program does that does not use the service.
 func (v *service) take(req driver.Request) driver.Reply {
 	v.t.Helper()
@@ -297,9 +302,7 @@ func (v *service) take(req driver.Request) driver.Reply {
 		req.Since = time.Now()
 	}
 	got, err := v.store.Acquire(context.Background(), req)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	noErr(v.t, err)
 	return got
 }
 
@@ -307,17 +310,11 @@ func (v *service) take(req driver.Request) driver.Reply {
 func (v *service) ask(method, path, body string) (int, string) {
 	v.t.Helper()
 	req, err := http.NewRequestWithContext(v.t.Context(), method, v.url+path, strings.NewReader(body))
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	noErr(v.t, err)
 	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	noErr(v.t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		v.t.Fatal(err)
-	}
+	noErr(v.t, err)
 	return res.StatusCode, string(text)
 }

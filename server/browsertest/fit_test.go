@@ -31,13 +31,9 @@ func authFile(t *testing.T) string {
 	text, err := json.Marshal(map[string]any{"principals": []any{
 		principal("root", "acquire", "read", "break"), principal("reader", "read"), principal("worker", "acquire"),
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	path := filepath.Join(t.TempDir(), "auth.json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(path, text, 0o600))
 	return path
 }
 

@@ -129,9 +129,7 @@ func TestPage_ARenewalIsSeenAtTheBar(t *testing.T) {
 func withRoles(t *testing.T) server.Option {
 	t.Helper()
 	file, err := auth.OpenFile(authFile(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return server.WithAuthenticator(file)
 }
 

@@ -34,9 +34,7 @@ func TestScreenshots(t *testing.T) {
 		}
 		var png []byte
 		p.do(chromedp.CaptureScreenshot(&png))
-		if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, os.WriteFile(filepath.Join(*screenshots, name+".png"), png, 0o644))
 		p.clean()
 	}
 	shoot("page-locks", "", 720)

@@ -19,12 +19,18 @@ import (
 	"github.com/leasehold-go/leasehold/server"
 )
 
-func read(t *testing.T, name string) string {
+// noErr ends the test if err is not nil.
+func noErr(t testing.TB, err error) {
 	t.Helper()
-	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	noErr(t, err)
 	return string(text)
 }
 
@@ -49,9 +55,7 @@ type panel struct {
 func queries(t *testing.T) (all []string) {
 	t.Helper()
 	var d struct{ Panels []panel }
-	if err := json.Unmarshal([]byte(read(t, "../../../packaging/dashboards/leasehold.json")), &d); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, json.Unmarshal([]byte(read(t, "../../../packaging/dashboards/leasehold.json")), &d))
 	for _, p := range d.Panels {
 		for _, target := range p.Targets {
 			all = append(all, target.Expr)
@@ -66,9 +70,7 @@ func queries(t *testing.T) (all []string) {
 // TestMetrics_AllExist checks that the library or the service has each metric of a query.
 func TestMetrics_AllExist(t *testing.T) {
 	s, err := server.New(memdriver.New())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer s.Close()
 	var known []string
 	for _, c := range []prometheus.Collector{leaseholdprom.New(), s.Metrics()} {
@@ -93,28 +95,20 @@ func TestMetrics_AllExist(t *testing.T) {
 func TestAlerts_CountersBeginAtZero(t *testing.T) {
 	store := memdriver.New()
 	s, err := server.New(store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer s.Close()
 	metrics := leaseholdprom.New()
 	client, err := leasehold.New(store, leasehold.WithObserver(metrics.Observer()),
 		leasehold.WithClass(func(string) string { return "orders" }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	defer client.Close()
 	lease, err := client.Mutex("orders/1").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(metrics, s.Metrics())
 	exported := make(map[string]bool)
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			if m.GetCounter() == nil || m.GetCounter().GetValue() != 0 {

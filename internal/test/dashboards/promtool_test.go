@@ -29,14 +29,10 @@ func TestDashboard_PrometheusUnderstandsEveryQuery(t *testing.T) {
 	for _, q := range queries(t) {
 		q = strings.NewReplacer("$__rate_interval", "5m", "$class", ".*", "$instance", ".*").Replace(q)
 		text, err := json.Marshal(q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		rules.WriteString("  - record: a:panel\n    labels: {n: " + `"` + strings.ReplaceAll(t.Name()+string(rune('a'+rules.Len()%26)), `"`, "") + `"` + "}\n    expr: " + string(text) + "\n")
 	}
 	path := t.TempDir() + "/rules.yml"
-	if err := os.WriteFile(path, []byte(rules.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, os.WriteFile(path, []byte(rules.String()), 0o600))
 	promtool(t, "check", "rules", "--lint=none", path)
 }
