@@ -2,11 +2,9 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -44,16 +42,6 @@ func (n *inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.URL.Scheme = "http"
 	return service.(*http.Transport).RoundTrip(r)
-}
-
-// dial opens a connection to the service of a URL.
-func (n *inMemory) dial(ctx context.Context, base string) (net.Conn, error) {
-	scheme, host, _ := strings.Cut(base, "://")
-	if scheme != "pipe" {
-		return new(net.Dialer).DialContext(ctx, "tcp", host)
-	}
-	service, _ := n.services.Load(host)
-	return service.(*http.Transport).DialContext(ctx, "", "")
 }
 
 // bubble runs a subtest in virtual time.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,10 +59,15 @@ func listenAt(t *testing.T, l net.Listener, store driver.Driver, opts ...server.
 	})
 }
 
-// connect opens a connection to a service.
+// connect opens a connection to the service of a URL.
 func connect(t testing.TB, base string) net.Conn {
 	t.Helper()
-	c, err := network.dial(t.Context(), base)
+	scheme, host, _ := strings.Cut(base, "://")
+	dial := new(net.Dialer).DialContext
+	if service, ok := network.services.Load(host); ok && scheme == "pipe" {
+		dial = service.(*http.Transport).DialContext
+	}
+	c, err := dial(t.Context(), "tcp", host)
 	noErr(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
