@@ -223,6 +223,28 @@ func TestVanish_H1_WhoeverGoesWhileItWaitsLeavesTheQueueAtOnce(t *testing.T) {
 	})
 }
 
+// Two requests for one lease are one visit to the store: the end of one keeps the place of the other,
+// and the end of both leaves the queue.
+func TestVanish_H1_APlaceStaysForTheOtherRequestOfItsLease(t *testing.T) {
+	towns(t, func(t *town) {
+		t.take("holder")
+		first := t.call(0, "w")
+		t.queued(1)
+		t.call(1, "next")
+		t.queued(2)
+		t.call(0, "w").die()
+		second := t.call(0, "w")
+		synctest.Wait()
+		second.die()
+		time.Sleep(10 * time.Second) // several renewals of the places
+		if w := t.look().Waiters; len(w) != 2 || w[0].ID != "w" {
+			t.Errorf("the queue is %+v", w)
+		}
+		first.die()
+		t.queued(1)
+	})
+}
+
 // An answer is a grant if its client has read it, and closes its connection then, as curl does. The
 // answer may also have reached the machine of a client that dies before it reads it.
 func TestVanish_H1_AnAnswerIsAGrantIfItWasRead(t *testing.T) {
