@@ -1,8 +1,11 @@
 package respproxy
 
 import (
+	"bufio"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,18 +15,27 @@ import (
 type conn struct {
 	proxy          *Proxy
 	client, server net.Conn
-	pending        *pending
-	// hole is set when a reply is missing, so that no later one may follow. It
-	// belongs to the goroutine that forwards replies.
+
+	mu sync.Mutex
+	// pending are the rules of the requests without a reply, in their order; nil without a rule.
+	pending []*Rule
+	// hole is set when a reply is missing, so that no later one may follow.
 	hole bool
 
 	once sync.Once
 	done chan struct{} // closed when the connection is cut
 }
 
-func newConn(p *Proxy, client, server net.Conn) *conn {
-	return &conn{proxy: p, client: client, server: server, pending: newPending(), done: make(chan struct{})}
-}
+// The commands of subscribers, and the kinds of message that subscribers receive. A frame that
+// begins with one of them confirms a subscription or is a message: a push in RESP3, an array in
+// RESP2. It is no reply.
+var (
+	confirmed = []string{
+		"subscribe", "psubscribe", "ssubscribe",
+		"unsubscribe", "punsubscribe", "sunsubscribe",
+	}
+	messages = []string{"message", "pmessage", "smessage"}
+)
 
 // forward returns when the connection has ended on both sides.
 func (c *conn) forward() {
@@ -46,10 +58,9 @@ func (c *conn) cut() {
 // last request and closes one direction only: a request that was held is executed although the
 // client no longer waits for the reply.
 func (c *conn) forwardRequests() {
-	requests := newFrameReader(c.client)
-	for {
-		f, err := requests.next()
-		if err != nil || len(f.elems) == 0 || !c.request(f) {
+	for requests := bufio.NewReader(c.client); ; {
+		f, err := readFrame(requests)
+		if err != nil || len(f.words) == 0 || !c.request(f) {
 			break
 		}
 	}
@@ -60,11 +71,17 @@ func (c *conn) forwardRequests() {
 
 // request handles one request and reports whether the next one may follow.
 func (c *conn) request(f frame) bool {
-	rule := c.proxy.rule(f.elems)
+	rule := c.proxy.rule(f.words)
 	if rule != nil && !c.apply(rule) {
 		return false
 	}
-	c.pending.push(f.elems, rule)
+	c.mu.Lock()
+	if slices.Contains(confirmed, strings.ToLower(f.first())) {
+		c.hole = c.hole || rule.does(dropReply)
+	} else {
+		c.pending = append(c.pending, rule)
+	}
+	c.mu.Unlock()
 	if !c.passable() {
 		return false
 	}
@@ -99,9 +116,8 @@ func (c *conn) apply(rule *Rule) bool {
 // does.
 func (c *conn) forwardReplies() {
 	defer c.cut()
-	replies := newFrameReader(c.server)
-	for {
-		f, err := replies.next()
+	for replies := bufio.NewReader(c.server); ; {
+		f, err := readFrame(replies)
 		if err != nil {
 			c.passable()
 			return
@@ -114,38 +130,58 @@ func (c *conn) forwardReplies() {
 
 // reply handles one frame from the server and reports whether the connection stays open.
 func (c *conn) reply(f frame) bool {
-	a := c.pending.settle(f)
-	if a.message && c.proxy.swallowsMessage() {
+	rule, message := c.settle(f)
+	switch {
+	case message && c.proxy.swallowsMessage():
 		return true
-	}
-	rule := a.rule()
-	if rule.does(cutAfterForward) {
+	case rule.does(cutAfterForward):
 		c.cut()
 		rule.fire()
 		return false
 	}
-	c.hole = c.hole || rule.does(dropReply)
 	if !c.pass(f) {
 		return false
 	}
-	if a.last && (rule.does(pass) || rule.does(dropReply)) {
+	if rule.does(pass) || rule.does(dropReply) {
 		rule.fire()
 	}
 	return true
+}
+
+// settle returns the rule of the request that a frame answers, or nil, and whether the frame is a
+// message to a subscriber.
+func (c *conn) settle(f frame) (rule *Rule, message bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case slices.Contains(messages, f.first()):
+		return nil, true
+	case f.kind == '>' || slices.Contains(confirmed, f.first()) || len(c.pending) == 0:
+		return nil, false
+	}
+	rule, c.pending = c.pending[0], c.pending[1:]
+	c.hole = c.hole || rule.does(dropReply)
+	return rule, false
 }
 
 // pass sends a frame to the client, unless a frame before it is missing, and reports whether the
 // connection stays open. When the client has gone, the replies to its last requests are still
 // read: if the connection to the server were closed, it might not execute them.
 func (c *conn) pass(f frame) bool {
-	if c.hole {
+	c.mu.Lock()
+	hole := c.hole
+	c.mu.Unlock()
+	if hole {
 		return true
 	}
 	if !c.passable() {
 		return false
 	}
-	_, err := c.client.Write(f.raw)
-	c.hole = err != nil
+	if _, err := c.client.Write(f.raw); err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.hole = true
+	}
 	return true
 }
 

@@ -9,9 +9,10 @@
 //	// … a client, which dials proxy.Addr(), takes a lock …
 //	lost.WaitFired(t, 1) // the server has granted it and the client does not know
 //
-// Requests and replies are matched by their order, also when they are pipelined; pushes and the
-// messages of subscriptions are not counted as replies. CLIENT REPLY, MONITOR, commands that
-// are no array, and TLS are not understood.
+// Requests and replies are matched by their order, also when they are pipelined. Pushes and what a
+// subscriber receives are not counted as replies, so rules that wait for the reply never fire for
+// SUBSCRIBE and its kin. CLIENT REPLY, MONITOR, commands that are no array, and TLS are not
+// understood.
 package respproxy
 
 import (
@@ -206,7 +207,7 @@ func (p *Proxy) connect(client net.Conn) {
 		_ = client.Close()
 		return
 	}
-	c := newConn(p, client, server)
+	c := &conn{proxy: p, client: client, server: server, done: make(chan struct{})}
 	if !p.admit(c) {
 		c.cut()
 		return

@@ -132,7 +132,6 @@ func (r *Rule) WaitFired(tb testing.TB, n int) {
 
 // Release removes the rule and forwards the requests that it holds.
 func (r *Rule) Release() {
-	r.Remove()
 	r.proxy.mu.Lock()
 	defer r.proxy.mu.Unlock()
 	if !r.released {
@@ -141,17 +140,9 @@ func (r *Rule) Release() {
 	}
 }
 
-// Remove ends the rule for later requests. It does not affect requests that the rule has caught;
-// in particular a held request stays held until [Rule.Release].
-func (r *Rule) Remove() {
-	r.proxy.mu.Lock()
-	defer r.proxy.mu.Unlock()
-	r.limit = -1
-}
-
 // takes reports whether the rule matches the request, and counts it. The proxy's mutex is held.
 func (r *Rule) takes(args [][]byte) bool {
-	exhausted := r.limit < 0 || r.limit > 0 && r.matched == r.limit
+	exhausted := r.released || r.limit > 0 && r.matched == r.limit
 	if exhausted || slices.ContainsFunc(r.matches, func(m Match) bool { return !m(args) }) {
 		return false
 	}

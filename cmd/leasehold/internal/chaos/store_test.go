@@ -272,7 +272,7 @@ func proxyHavoc(p *respproxy.Proxy) []chaos.Havoc {
 			case <-time.After(ttl):
 			}
 			time.Sleep(tryTimeout)
-			rule.Remove()
+			rule.Release()
 			return nil
 		}}
 	}
@@ -281,7 +281,7 @@ func proxyHavoc(p *respproxy.Proxy) []chaos.Havoc {
 		return chaos.Havoc{Name: name, Do: func(rnd *rand.Rand) error {
 			rule := p.Add(action, 0)
 			time.Sleep(upTo(rnd, 2*ttl))
-			rule.Remove()
+			rule.Release()
 			p.CutAll() // the dropped messages will not arrive
 			return nil
 		}}

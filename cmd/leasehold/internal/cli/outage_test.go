@@ -175,7 +175,7 @@ func TestWait_GoesOnWhenTheStoreComesBack(t *testing.T) {
 	p := launch(t, nil, "wait", "-w", "60", "--store", "redis://"+proxy.Addr()+"?timeout=500ms", "demo")
 	looks.WaitFired(t, 6) // one poll may send two requests
 	outage := proxy.Add(respproxy.Cut, 0, respproxy.Mentions("demo"))
-	looks.Remove()
+	looks.Release()
 	outage.WaitFired(t, 3)
 	outage.Release()
 	if err := lease.Release(); err != nil {
