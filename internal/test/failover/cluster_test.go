@@ -141,39 +141,3 @@ func (r *rig) wantHeld(leases []*leasehold.Lease) {
 		}
 	}
 }
-
-// R6: a slot that takes longer to move than a lease lasts.
-func TestCluster_R6_SlotMovesForLongerThanALease(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	const ttl = 8 * time.Second
-	cluster := redistest.StartCluster(t, 3)
-	var move *redistest.Move
-	both(t, func(r *rig) acts {
-		// The leases are renewed often, so that a pause of the machine by seconds costs no lease.
-		c := r.client(clusterURL(cluster, "timeout=1s"), leasehold.WithTTL(ttl), leasehold.WithRenewFraction(0.05))
-		held, ended := r.lock(c, "{slot}held"), r.lock(c, "{slot}ended")
-		r.renewed(held)
-		moves := func() {
-			r.renewed(held)
-			r.release(ended)
-			if _, err := c.Mutex("{slot}free").TryLock(context.Background()); !errors.Is(err, leasehold.ErrUnavailable) {
-				t.Errorf("%s: try of a free lock in a slot that moves: %v, want ErrUnavailable", r.library, err)
-			}
-		}
-		moved := func() {
-			r.renewed(held)
-			r.release(r.lock(c, "{slot}free"))
-			r.release(held)
-			r.wantNoLoss(c)
-		}
-		return acts{moves, moved}
-	}, func() {
-		move = cluster.Move("{slot}")
-		move.One()
-		time.Sleep(ttl + ttl/4) // the leases would be over by now
-	}, func() {
-		move.Rest()
-		move.End()
-	})
-}

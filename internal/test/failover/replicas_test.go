@@ -11,31 +11,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// R8
-func TestReplicas_R8_LockThatIsNotReplicatedIsNotTaken(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	primary := redistest.Start(t)
-	both(t, func(r *rig) acts {
-		c := r.client(primary.URL()+"?replicas=1", leasehold.WithMaxOutage(time.Second))
-		return acts{func() {
-			for what, lock := range map[string]func(context.Context) (*leasehold.Lease, error){
-				"lock": c.Mutex("k").Lock, "try": c.Mutex("k").TryLock, "read": c.RWMutex("k").RLock, "permit": c.Semaphore("p", 2).Lock,
-			} {
-				_, err := lock(context.Background())
-				if !errors.Is(err, leasehold.ErrNotReplicated) || errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrHeld) {
-					t.Errorf("%s: %s: %v, want ErrNotReplicated", r.library, what, err)
-				}
-			}
-			for _, key := range []string{"k", "p"} {
-				if snap, err := c.Inspect(context.Background(), key); err != nil || len(snap.Holders)+len(snap.Waiters) > 0 {
-					t.Errorf("%s: left behind: %+v, %v", r.library, snap, err)
-				}
-			}
-		}}
-	}, nothing)
-}
-
 // R8: a lease whose renewals are not acknowledged is unconfirmed, heals when the
 // replica is back, and is lost by its deadline if it stays away.
 func TestReplicas_R8_LeaseLivesByAcknowledgedRenewals(t *testing.T) {

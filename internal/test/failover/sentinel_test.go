@@ -42,21 +42,6 @@ var outages = map[string]outage{
 	},
 }
 
-// awaitPromoted waits until a replica has become the primary, and returns it.
-func awaitPromoted(r *rig, s *redistest.Sentinel) *redistest.Server {
-	r.Helper()
-	var promoted *redistest.Server
-	r.eventually("promoted", func() bool {
-		for _, replica := range s.Replicas {
-			if replica.Info(r.T, "replication")["role"] == "master" {
-				promoted = replica
-			}
-		}
-		return promoted != nil
-	})
-	return promoted
-}
-
 // R6: behind sentinels.
 func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
 	live.Test(t)
@@ -71,7 +56,7 @@ func TestSentinel_R6_HoldsAndWaitsGoOn(t *testing.T) {
 
 func behindSentinels(t *testing.T, name string, outage outage) {
 	t.Helper()
-	s := redistest.StartSentinels(t, 2, 3, timeless(t)...)
+	s := redistest.StartSentinels(t, 2, 3, redistest.HeldClock(t)...)
 	url := "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "?timeout=1500ms&client-name=ours&master=" + redistest.PrimaryName
 	failOver := func() error {
 		return s.Sentinel.Client().Do(context.Background(), "SENTINEL", "FAILOVER", redistest.PrimaryName).Err()
@@ -79,7 +64,7 @@ func behindSentinels(t *testing.T, name string, outage outage) {
 	both(t, func(r *rig) acts {
 		l := r.queueUp(url, "k")
 		return acts{func() {
-			promoted := awaitPromoted(r, s)
+			promoted := s.Promoted()
 			// One that still names the old primary would lead new connections to it when it goes on.
 			r.eventually("named by every sentinel", func() bool {
 				return !slices.ContainsFunc(s.Sentinels, func(sentinel *redistest.Server) bool {

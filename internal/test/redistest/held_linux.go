@@ -23,3 +23,12 @@ func (c *Clock) Held() (advance func(d time.Duration)) {
 		c.Hold(at)
 	}
 }
+
+// HeldClock returns the environment of servers whose wall clock stands still. On such servers no
+// lease and no ticket expires, even if the test and the machine are slow.
+func HeldClock(tb testing.TB) (env []string) {
+	tb.Helper()
+	clock, env := NewClock(tb, tb.TempDir())
+	clock.Hold(time.Now())
+	return env
+}
