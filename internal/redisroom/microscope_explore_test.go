@@ -60,12 +60,7 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 		b.failed, b.damaged = 0, 0
 	}
 	if w.play != nil {
-		l.trying("play", nil, step{play: w.play})
-		l.commands = 0
 		err = w.play(l)
-		if l.came != nil {
-			l.came(nil)
-		}
 		return explored{commands: l.commands}, err
 	}
 	known := make(map[string]bool)
@@ -86,13 +81,11 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 		known[name] = true
 		seen.situations++
 		seen.depth = from.depth
-		l.trying("list", from, step{})
 		if err := l.listed(from); err != nil {
 			return seen, fmt.Errorf("after %s: list: %w", from.path(), err)
 		}
 		queue = append(queue, from.later()...)
 		for _, s := range w.steps {
-			l.trying("follow", from, s)
 			next, err := l.follow(from, s)
 			if err != nil {
 				return seen, fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
@@ -100,31 +93,25 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 			if seen.situations <= few.states {
 				seen.commands += len(l.calls)
 			}
-			if l.came != nil {
-				l.came(next)
-			}
 			if !next.stale() {
 				queue = append(queue, next)
 			}
 		}
 		if seen.situations <= b.damaged {
-			l.trying("lists", from, step{})
-			if _, err := l.listedDamaged(from, step{}); err != nil {
+			if err := l.listedDamaged(from); err != nil {
 				return seen, fmt.Errorf("after %s: list: %w", from.path(), err)
 			}
 		}
 		tries := []struct {
-			name  string
 			most  int
 			try   func(*situation, step) (int, error)
 			count *int
-		}{{"fail", b.failed, l.fail, &seen.failures}, {"stall", b.failed, l.stall, &seen.stalls}, {"damage", b.damaged, l.damage, &seen.damages}}
+		}{{b.failed, l.fail, &seen.failures}, {b.failed, l.stall, &seen.stalls}, {b.damaged, l.damage, &seen.damages}}
 		for _, try := range tries {
 			for _, s := range w.steps {
 				if seen.situations > try.most {
 					break
 				}
-				l.trying(try.name, from, s)
 				n, err := try.try(from, s)
 				*try.count += n
 				if err != nil {
@@ -134,13 +121,6 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 		}
 	}
 	return seen, nil
-}
-
-// trying calls the observer of an exploration, if any, before the next try.
-func (l *lens) trying(what string, from *situation, s step) {
-	if l.tries != nil {
-		l.tries(what, from, s)
-	}
 }
 
 // listed checks that the lock is listed if it has holders or waiters or is closed, and only then.
@@ -181,32 +161,31 @@ func (l *lens) glanced(keys microscope.Keys) error {
 }
 
 // listedDamaged compares the listing of damaged keys with their inspection.
-func (l *lens) listedDamaged(from *situation, _ step) (n int, err error) {
+func (l *lens) listedDamaged(from *situation) error {
 	ctx := context.Background()
 	for what, keys := range damaged(from.keys) {
-		n++
 		l.server.Keys, l.server.Now = keys.Clone(), from.now
 		l.errors = nil
 		snap, err := l.store.inspect(ctx, lensKey)
 		in, listErr := l.store.occupied(ctx, []string{lensKey}, l.store.prefix != "")
 		there := err == nil && (len(snap.Holders)+len(snap.Waiters) > 0 || snap.Closed > 0)
 		if err != nil && !errors.Is(err, driver.ErrMismatch) || listErr != nil || len(l.errors) > 0 {
-			return n, fmt.Errorf("%s: inspect: %w; list: %w; %s", what, err, listErr, strings.Join(l.errors, "; "))
+			return fmt.Errorf("%s: inspect: %w; list: %w; %s", what, err, listErr, strings.Join(l.errors, "; "))
 		}
 		if h := keys[lensPrefix+lensKey]; h.At > 0 && h.At <= from.now/1000+1 {
 			continue // the last millisecond
 		}
 		if snap.Token != 0 && snap.Token != from.record.Token && snap.Token != from.now {
-			return n, fmt.Errorf("%s: inspection shows token %d", what, snap.Token)
+			return fmt.Errorf("%s: inspection shows token %d", what, snap.Token)
 		}
 		if there && len(in) == 0 || !there && len(in) > 0 && keptIn(keys).whole() {
-			return n, fmt.Errorf("%s: listed %q, and inspection shows %+v of\n%s", what, in, snap, show(keys))
+			return fmt.Errorf("%s: listed %q, and inspection shows %+v of\n%s", what, in, snap, show(keys))
 		}
 		if err := l.glanced(keys); err != nil {
-			return n, fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // oom is an error that a server may return to a command with any keys.

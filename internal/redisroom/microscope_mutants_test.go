@@ -2,7 +2,6 @@ package redisroom
 
 import (
 	"flag"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"slices"
@@ -11,9 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/test/microscope"
 	"github.com/leasehold-go/leasehold/internal/test/mutate/source"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
 var (
@@ -24,11 +21,8 @@ var (
 )
 
 // TestMicroscope_Mutants tries changes of conditions and constants of the scripts, as `make
-// mutants` does, and reports the changes that it does not detect.
-//
-// An exploration without a change records for each of its tries which changes would have given an
-// expression of the scripts another value. With a change only these tries are made. If they all
-// pass, but one leaves other keys, the worlds of such tries are explored with the change.
+// mutants` does, and reports the changes with which every world is explored without an error and
+// with as many commands as before.
 func TestMicroscope_Mutants(t *testing.T) {
 	if *mutantPart == 0 {
 		return // by its flag
@@ -38,29 +32,23 @@ func TestMicroscope_Mutants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
-	e := watchExplorations(t, all, worlds, normal())
-	t.Logf("%d tries noted in %v", len(e.trials), time.Since(start).Round(time.Second))
-	rnd := rand.New(rand.NewPCG(1, 0))
-	order := rnd.Perm(len(all))
-	order = order[:int(float64(len(all))**mutantPart)]
-	order = slices.DeleteFunc(order, func(i int) bool { return !strings.Contains(all[i].String(), *mutantOnly) })
-	start = time.Now()
-	var mu sync.Mutex
-	tried, caught, equal, survived := 0, 0, 0, 0
-	one := func() bool {
-		mu.Lock()
-		if len(order) == 0 || *mutantFor > 0 && time.Since(start) > *mutantFor {
-			mu.Unlock()
-			return false
+	explorations := unchanged(t)
+	order := rand.New(rand.NewPCG(1, 0)).Perm(len(all))
+	todo := make(chan source.Mutant, len(all))
+	for _, n := range order[:int(float64(len(all))**mutantPart)] {
+		if strings.Contains(all[n].String(), *mutantOnly) {
+			todo <- all[n]
 		}
-		n := order[0]
-		order = order[1:]
-		mu.Unlock()
-		m, outcome := all[n], e.judgeInTime(n)
+	}
+	close(todo)
+
+	start := time.Now()
+	var mu sync.Mutex
+	caught, equal, survived := 0, 0, 0
+	one := func(m source.Mutant) {
+		outcome := judge(m, explorations)
 		mu.Lock()
 		defer mu.Unlock()
-		tried++
 		_, explained := reasons[m.Key()]
 		switch {
 		case strings.HasPrefix(outcome, "caught"):
@@ -74,17 +62,19 @@ func TestMicroscope_Mutants(t *testing.T) {
 			survived++
 			t.Logf("%s %s", outcome, m)
 		}
-		return true
 	}
 	var wg sync.WaitGroup
 	for range *mutantWorkers {
 		wg.Go(func() {
-			for one() {
+			for m := range todo {
+				if *mutantFor == 0 || time.Since(start) < *mutantFor {
+					one(m)
+				}
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("%d of %d changes tried, %d caught of %d that can be (%.1f %%), %d survived, %d change nothing; %v", tried, len(all), caught, caught+survived,
+	t.Logf("%d of %d changes tried, %d caught of %d that can be (%.1f %%), %d survived, %d change nothing; %v", caught+equal+survived, len(all), caught, caught+survived,
 		100*float64(caught)/float64(max(caught+survived, 1)), survived, equal, time.Since(start).Round(time.Second))
 }
 
@@ -109,225 +99,69 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 	return all
 }
 
-// trial is one try of an exploration.
-type trial struct {
-	world int
-	what  string
-	from  *situation
-	s     step
-	came  microscope.Keys // of a step
-	costs int             // how many commands the step takes
-	shows []uint64        // in which changes would show, a bit for each
+// exploration is the exploration of a world, and how many commands its steps take without a change.
+type exploration struct {
+	world    world
+	bounds   bounds
+	commands int
 }
 
-func (tr *trial) note(n int) { tr.shows[n/64] |= 1 << (n % 64) }
-
-func (tr *trial) noted(n int) bool { return tr.shows[n/64]>>(n%64)&1 == 1 }
-
-// explorations are the explorations of all worlds, without a change.
-type explorations struct {
-	mutants []source.Mutant
-	worlds  []world
-	bounds  bounds
-	trials  []*trial
-}
-
-func watchExplorations(t *testing.T, mutants []source.Mutant, worlds []world, b bounds) *explorations {
+// unchanged explores all worlds without a change: first within narrow bounds, which show most
+// changes, and then within those of the test without changes.
+func unchanged(t *testing.T) (all []exploration) {
 	t.Helper()
-	e := &explorations{mutants: mutants, worlds: worlds, bounds: b}
-	for i, w := range worlds {
-		l := newLens(lensStart)
-		l.server.Noted = e.noted(t, l)
-		l.tries = func(what string, from *situation, s step) {
-			e.trials = append(e.trials, &trial{world: i, what: what, from: from, s: s, shows: make([]uint64, len(mutants)/64+1)})
-		}
-		l.came = func(next *situation) {
-			tr := e.trials[len(e.trials)-1]
-			if next == nil {
-				tr.costs = l.commands
-				return
+	for _, b := range []bounds{{states: 8, failed: 1, damaged: 1}, normal()} {
+		for _, w := range slices.Backward(worlds) { // plays are short
+			l := newLens(lensStart)
+			seen, err := l.explore(w, b)
+			if err != nil {
+				t.Fatal(err)
 			}
-			tr.came, tr.costs = next.keys, len(l.calls)
+			l.server.Close()
+			all = append(all, exploration{w, b, seen.commands})
 		}
-		if len(w.begin) > 0 {
-			l.tries("begin", nil, step{})
-		}
-		if _, err := l.explore(w, e.bounds); err != nil {
-			t.Fatal(err)
-		}
-		l.server.Close()
 	}
-	rnd := rand.New(rand.NewPCG(2, 0))
-	rnd.Shuffle(len(e.trials), func(i, j int) { e.trials[i], e.trials[j] = e.trials[j], e.trials[i] })
-	// Steps are cheap, and detect the most.
-	slices.SortStableFunc(e.trials, func(a, b *trial) int { return cost(a.what) - cost(b.what) })
-	return e
+	return all
 }
 
-func cost(what string) int {
-	return slices.Index([]string{"follow", "list", "play", "lists", "fail", "stall", "damage", "begin"}, what)
+// judge explores the worlds with a change, until one shows it, and returns the outcome.
+func judge(m source.Mutant, explorations []exploration) string {
+	for _, e := range explorations {
+		if outcome := e.judgeInTime(m); outcome != "" {
+			return outcome
+		}
+	}
+	return "SURVIVED"
 }
-
-// noted returns a function that records the changes that would show in the last trial.
-func (e *explorations) noted(t *testing.T, l *lens) microscope.Noted {
-	known := make(map[string][][][]int) // the numbers of the changes, by text, word and other word
-	return func(text string, word, other int) {
-		places, ok := known[text]
-		if !ok {
-			places = e.places(t, text, l.server.Words[text])
-			known[text] = places
-		}
-		for _, n := range places[word][other] {
-			e.trials[len(e.trials)-1].note(n)
-		}
-	}
-}
-
-// places are the numbers of the changes by their places in a script.
-func (e *explorations) places(t *testing.T, text string, watched []string) [][][]int {
-	body := text
-	if strings.HasPrefix(text, "#!lua") {
-		body = text[strings.IndexByte(text, '\n'):]
-	}
-	words := source.Words(body)
-	if len(words) != len(watched) {
-		t.Fatalf("%d words of a script can be changed, and %d are watched", len(words), len(watched))
-	}
-	at := make(map[int]int)
-	places := make([][][]int, len(words))
-	for i, w := range words {
-		if w.Text != watched[i] {
-			t.Fatalf("%q is watched as %q", w.Text, watched[i])
-		}
-		at[w.At] = i
-		places[i] = make([][]int, len(w.Others))
-	}
-	for n, m := range e.mutants {
-		offset, after := m.Place()
-		for from := 0; ; {
-			i := strings.Index(body[from:], m.Text())
-			if i < 0 {
-				break
-			}
-			from += i
-			if word, ok := at[from+offset]; ok {
-				other := slices.Index(words[word].Others, after)
-				places[word][other] = append(places[word][other], n)
-			}
-			from++
-		}
-	}
-	return places
-}
-
-// timeLimit is the time limit of a change.
-const timeLimit = 2 * time.Minute
 
 // judgeInTime is judge with a time limit. A pattern can keep the interpreter busy for ever, and
 // cannot be interrupted: its goroutine is left alone.
-func (e *explorations) judgeInTime(n int) string {
+func (e exploration) judgeInTime(m source.Mutant) string {
+	const limit = 2 * time.Minute
 	done := make(chan string, 1)
-	go func() { done <- e.judge(n) }()
+	go func() { done <- e.judge(m) }()
 	select {
 	case outcome := <-done:
 		return outcome
-	case <-time.After(timeLimit):
-		return "UNDECIDED after " + timeLimit.String()
+	case <-time.After(limit):
+		return "UNDECIDED after " + limit.String()
 	}
 }
 
-// judge makes the tries in which a change would show, and returns the outcome.
-func (e *explorations) judge(n int) string {
-	l := e.changed(n)
-	defer func() { l.server.Close() }()
-	differs := make(map[int]bool) // the worlds
-	shows := 0
-	for _, tr := range e.trials {
-		if !tr.noted(n) {
-			continue
-		}
-		shows++
-		if tr.what == "begin" {
-			differs[tr.world] = true
-			continue
-		}
-		other, err := l.repeat(tr)
-		if err != nil {
-			return "caught by a " + tr.what + " of " + e.worlds[tr.world].name
-		}
-		if tr.what == "follow" && len(l.calls) != tr.costs || tr.what == "play" && l.commands != tr.costs {
-			return "caught by the number of commands of " + e.worlds[tr.world].name
-		}
-		differs[tr.world] = differs[tr.world] || other
-	}
-	if shows == 0 {
-		return "SURVIVED without a try in which it would show"
-	}
-	for i, w := range e.worlds {
-		if !differs[i] {
-			continue
-		}
-		l.server.Close()
-		l = e.changed(n)
-		if _, err := l.explore(w, e.bounds); err != nil {
-			return "caught by an exploration of " + w.name
-		}
-	}
-	return fmt.Sprintf("SURVIVED %d tries, and %d explorations", shows, len(differs))
-}
-
-// changed returns a lens with a change.
-func (e *explorations) changed(n int) *lens {
+// judge returns an empty outcome if the exploration is as without the change.
+func (e exploration) judge(m source.Mutant) string {
 	l := newLens(lensStart)
+	defer l.server.Close()
 	l.server.Limit = 2 * time.Second
-	m := e.mutants[n]
 	for sha, whole := range l.texts {
 		l.texts[sha] = strings.ReplaceAll(whole, m.Text(), m.Changed())
 	}
-	return l
-}
-
-// repeat makes a try, and reports whether it leaves other keys.
-func (l *lens) repeat(tr *trial) (other bool, err error) {
-	switch tr.what {
-	case "follow":
-		next, err := l.follow(tr.from, tr.s)
-		return err == nil && !next.keys.Same(tr.came), err
-	case "list":
-		return false, l.listed(tr.from)
-	case "lists":
-		_, err = l.listedDamaged(tr.from, tr.s)
-	case "play":
-		l.commands = 0
-		return false, tr.s.play(l)
-	case "fail":
-		_, err = l.fail(tr.from, tr.s)
-	case "stall":
-		_, err = l.stall(tr.from, tr.s)
-	case "damage":
-		_, err = l.damage(tr.from, tr.s)
+	seen, err := l.explore(e.world, e.bounds)
+	switch {
+	case err != nil:
+		return "caught by " + e.world.name
+	case seen.commands != e.commands:
+		return "caught by the number of commands of " + e.world.name
 	}
-	return false, err
-}
-
-// TestMicroscope_WatchingAScriptChangesNothing explores the scripts while they record which
-// changes would show, with the usual comparison with the rule, and tries a few of the changes.
-func TestMicroscope_WatchingAScriptChangesNothing(t *testing.T) {
-	skip.Racing(t, "one goroutine runs the interpreter")
-	var some []source.Mutant
-	for _, m := range scriptMutants(t) {
-		if strings.HasSuffix(m.File, "release/1_free.lua") {
-			some = append(some, m)
-		}
-	}
-	e := watchExplorations(t, some, worlds[:1], few)
-	caught := 0
-	for n := range some {
-		if strings.HasPrefix(e.judge(n), "caught") {
-			caught++
-		}
-	}
-	if caught < len(some)/2 {
-		t.Errorf("%d of %d changes are caught", caught, len(some))
-	}
+	return ""
 }

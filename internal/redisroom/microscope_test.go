@@ -43,9 +43,6 @@ type lens struct {
 	several bool
 	// ran is called after every script.
 	ran func(r run)
-	// tries, if set, is called before each try of an exploration, and came after each step.
-	tries func(what string, from *situation, s step)
-	came  func(next *situation)
 	// slack is by how much the remaining time of a lease may differ from the rule's.
 	slack time.Duration
 }
@@ -206,8 +203,6 @@ type step struct {
 	id string
 	// wait is the time that passes instead, in a story.
 	wait time.Duration
-	// play, if set, replaces the call and the wait.
-	play func(l *lens) error
 }
 
 func acquires(req driver.Request) step {

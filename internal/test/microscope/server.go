@@ -32,12 +32,8 @@ type Server struct {
 	Calls []Call
 	// Published are the messages of the last script.
 	Published []Message
-	// Noted watches the scripts, unless it is nil. Limit bounds how long one takes, unless
-	// it is 0.
-	Noted Noted
+	// Limit bounds how long a script takes, unless it is 0.
 	Limit time.Duration
-	// Words lists the words of each script's text that are watched.
-	Words map[string][]string
 
 	state  *lua.LState
 	protos map[string]*lua.FunctionProto
@@ -110,14 +106,13 @@ func (e Error) Error() string { return string(e) }
 
 // New returns an empty server.
 func New(now int64) *Server {
-	s := &Server{Now: now, Keys: make(Keys), protos: make(map[string]*lua.FunctionProto), Words: make(map[string][]string)}
+	s := &Server{Now: now, Keys: make(Keys), protos: make(map[string]*lua.FunctionProto)}
 	s.state = lua.NewState(lua.Options{SkipOpenLibs: true})
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
 		s.state.Push(s.state.NewFunction(open))
 		s.state.Call(0, 0)
 	}
 	s.openRedis()
-	s.openWatch()
 	return s
 }
 
@@ -189,9 +184,6 @@ func (s *Server) compile(text string) (*lua.FunctionProto, error) {
 	chunk, err := parse.Parse(strings.NewReader(body), "user_script")
 	if err != nil {
 		return nil, fmt.Errorf("compiling script: %w", err)
-	}
-	if s.Noted != nil {
-		s.Words[text] = s.watch(text, chunk)
 	}
 	proto, err := lua.Compile(chunk, "user_script")
 	if err == nil {

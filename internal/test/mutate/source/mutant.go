@@ -55,6 +55,3 @@ var others = map[string][]string{
 
 // Text returns the file's text without the change.
 func (m Mutant) Text() string { return m.text }
-
-// Place returns where the change begins in the text, and the replacement.
-func (m Mutant) Place() (at int, after string) { return m.at, m.after }
