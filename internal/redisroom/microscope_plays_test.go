@@ -520,125 +520,51 @@ func (l *lens) closedFor(listed func(microscope.Keys, bool, bool) error) error {
 	return cmp.Or(err, equal("closed", snap, driver.Snapshot{Key: lensKey, Closed: millis(300)}))
 }
 
-// playOneKey renews and releases leases by the script for one key.
+// playOneKey renews and releases leases by the scripts for one key. The ids begin alike, or would
+// match each other as patterns.
 func playOneKey(l *lens) error {
-	ctx := context.Background()
-	h := lensPrefix + lensKey
-	terms, token := ` x 0 1 0 0 300 0 0 A - {`, "} 1700000000000017"
-	const dotted, dashed = "b.c", "b-c"
-	long := strings.Repeat("z", 27)
-	values := []microscope.Value{
-		{}, {List: true, At: lensMS + 300}, textUntil("*", lensMS+300), textUntil("bxc"+terms+token, lensMS+300),
-		textUntil("z"+idB+terms+token, lensMS+300), textUntil(idB+"0"+terms+token, lensMS+300),
-	}
-	ids := []string{idA, idB, dotted, dashed, long}
-	for _, id := range ids {
-		for _, visit := range []string{``, `"v":"v/1",`} {
-			values = append(values, textUntil(id+terms+visit+`"o":"","s":5`+token, lensMS+300))
-		}
-	}
-	values = append(values, textUntil(idB+" ", lensMS+300), textUntil(idA+terms+"}", lensMS+300), textUntil(idA+terms+token[1:], lensMS+300))
-	for _, v := range values {
-		for _, id := range ids {
-			if err := l.renewedAlone(v, id); err != nil {
+	ids := []string{idA, idB, "b.c", "bxc", "b-c", "zb", "b0", strings.Repeat("z", 27)}
+	for _, holder := range ids {
+		for _, visit := range []string{"", "v/1"} {
+			from, err := l.after(ask(visiting(visit), driver.Ref{ID: holder})...)
+			if err != nil {
 				return err
 			}
-			for _, ref := range []driver.Ref{{}, {RejectIDFor: lensForbid, SingleUseID: true}, {TTL: 100 * time.Millisecond}, {TTL: lensTTL}, {TTL: lensTTL, Visit: "v/2"}, {TTL: lensTTL, Visit: "w"}} {
-				ref.Key, ref.ID = lensKey, id
-				keys := microscope.Keys{h: v}
-				if v.Type() == "none" {
-					delete(keys, h)
-				}
-				what := fmt.Sprintf("%+v on %q", ref, show(keys))
-				s := l.on(keys)
-				reply, err := s.attempt(ctx, uncontendedScript, s.uncontendedCommand(&ref, ref.TTL > 0))
-				var want any
-				if strings.HasPrefix(deref(v.Text), id+" ") && (ref.TTL == 0 || strings.HasSuffix(*v.Text, token)) {
-					want = oneKey(keys, ref)
-				}
-				if err := cmp.Or(err, equal(what, reply, want), l.left(what, keys)); err != nil {
-					return err
+			for _, id := range ids {
+				for _, ref := range []driver.Ref{{}, {TTL: 100 * time.Millisecond}, {Visit: "v/2"}, {Visit: "w"}, {RejectIDFor: lensForbid, SingleUseID: true}} {
+					ref.ID, ref.Uncontended = id, true
+					for _, s := range []step{releases(ref), renewsAlone(ref), renewsAmongOthers(ref)} {
+						if _, err := l.follow(from, s); err != nil {
+							return fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
+						}
+					}
 				}
 			}
+		}
+	}
+	for _, text := range []string{idB + " ", idB + " x {}", idB + " x 0 1 0 0 300 0 0 A - {} ", "*"} {
+		keys := microscope.Keys{lensPrefix + lensKey: textUntil(text, lensMS+300)}
+		_, err := l.take(renewsAlone(driver.Ref{ID: idB}), keys, lensStart, lensStart-1)
+		if err := cmp.Or(err, l.left("a lease without a token", keys)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// renewedAlone renews a lease by the script for uncontended leases, in a call behind another
-// lease, and by the script for other leases.
-func (l *lens) renewedAlone(v microscope.Value, id string) error {
-	h := lensPrefix + lensKey
-	beside := func(keys microscope.Keys, at int64) microscope.Keys {
-		keys = keys.Clone()
-		keys[lensPrefix+"first"] = textUntil("first x {} 9", at)
-		return keys
-	}
-	keys := microscope.Keys{}
-	if v.Type() != "none" {
-		keys[h] = v
-	}
-	what := fmt.Sprintf("%s on %q", id, show(keys))
-	s := l.on(beside(keys, lensMS+300))
-	refs := []driver.Ref{{Key: lensKey, ID: id, TTL: lensTTL}, {Key: "first", ID: "first", TTL: lensTTL}}
-	reply, err := s.attempt(context.Background(), renewUncontended, renewUncontendedCommand(s.form(renewUncontended), s.prefix, refs, []int{1, 0}))
-	token, there := "", strings.HasPrefix(deref(v.Text), id+" ") && strings.HasSuffix(*v.Text, "} 1700000000000017")
-	if there {
-		token = "1700000000000017"
-		v := v
-		v.At = max(v.At, lensMS+lensTTL.Milliseconds())
-		keys[h] = v
-	}
-	if err := cmp.Or(err, equal(what, reply, any("9,"+token)), l.left(what, beside(keys, lensMS+lensTTL.Milliseconds()))); err != nil {
-		return err
-	}
-	if !there {
-		return nil
-	}
-	s = l.on(keys)
-	s.Renew(context.Background(), []driver.Ref{{Key: lensKey, ID: id, TTL: lensTTL}}, func(_ int, r driver.Reply, e error) { err = cmp.Or(e, equal("renewed", r.State, driver.Granted)) })
-	if err != nil {
-		return err
-	}
-	again := microscope.Keys{h: v}
-	s = l.on(again)
-	reply, err = s.attempt(context.Background(), renewScript, s.renewRoomsCommand(s.form(renewScript), refs, []int{0}))
-	if err := cmp.Or(err, equal(what, reply, any([]any{token})), l.left(what, keys)); err != nil {
-		return err
-	}
-	released, err := l.on(again).Release(context.Background(), driver.Ref{Key: lensKey, ID: id})
-	return cmp.Or(err, equal(what, released.State, driver.Released), l.left("release", microscope.Keys{}))
-}
-
-// oneKey changes the keys as the script for one key has to, and returns its answer.
-func oneKey(keys microscope.Keys, ref driver.Ref) any {
-	h := lensPrefix + lensKey
-	if ref.TTL == 0 {
-		delete(keys, h)
-		if ref.SingleUseID {
-			keys[string(appendSpent(nil, []byte(h), ref.ID))] = textUntil("1", lensMS+ref.RejectIDFor.Milliseconds())
+// renewsAlone renews by the script for one key, as in a slot that is being moved.
+func renewsAlone(ref driver.Ref) step {
+	s := renews(ref)
+	ref.Key, ref.TTL = lensKey, cmp.Or(ref.TTL, lensTTL)
+	s.name += " by its one key"
+	s.ask = func(s *Store, _ int64) (driver.Reply, error) {
+		reply, err := s.attempt(context.Background(), uncontendedScript, s.uncontendedCommand(&ref, true))
+		if err != nil || reply == nil {
+			return driver.Reply{State: driver.Gone}, err
 		}
-		return int64(1)
+		return parseRenewal(reply)
 	}
-	v := keys[h]
-	v.At = max(v.At, lensMS+ref.TTL.Milliseconds())
-	if ref.Visit != "" {
-		words := `"v":"` + common("v/1", ref.Visit) + `",`
-		text := strings.Replace(strings.Replace(*v.Text, `"v":"v/1",`, words, 1), `"v":"",`, "", 1)
-		v.Text = &text
-	}
-	keys[h] = v
-	return "1700000000000017"
-}
-
-// common returns the longest path that contains two visits, as in internal/room.
-func common(a, b string) string {
-	x, y := strings.Split(a, "/"), strings.Split(b, "/")
-	n := 0
-	for n < min(len(x), len(y)) && x[n] == y[n] {
-		n++
-	}
-	return strings.Join(x[:n], "/")
+	return s
 }
 
 // playVisits plays leases of all three forms that belong to several visits.
