@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -24,24 +23,23 @@ type kind struct {
 	ask func(req *driver.Request, i int)
 	// inside is how many holders fill the room.
 	inside int
-	// counts reports whether the i-th asker is measured; nil means all. The remaining askers take
-	// turns with the measured ones.
+	// counts reports whether the i-th asker is measured. The remaining askers take turns with the
+	// measured ones.
 	counts func(i int) bool
 }
 
 var kinds = []kind{
-	{name: "mutex", ask: func(*driver.Request, int) {}, inside: 1},
-	{name: "re-entrant mutex", ask: func(r *driver.Request, i int) { r.Reenter, r.Owner = true, fmt.Sprint("owner ", i) }, inside: 1},
-	{name: "read-write: a reader, after a writer", ask: inTurn, inside: 1, counts: func(i int) bool { return i%2 == 1 }},
-	{name: "read-write: a writer, after a reader", ask: inTurn, inside: 1, counts: func(i int) bool { return i%2 == 0 }},
-	{name: "semaphore of 3", ask: func(r *driver.Request, _ int) { r.Mode, r.Limit, r.Weight = driver.Shared, 3, 1 }, inside: 3},
+	{"mutex", func(*driver.Request, int) {}, 1, all},
+	{"re-entrant mutex", func(r *driver.Request, i int) { r.Reenter, r.Owner = true, fmt.Sprint("owner ", i) }, 1, all},
+	{"read-write: a reader, after a writer", inTurn, 1, func(i int) bool { return i%2 == 1 }},
+	{"read-write: a writer, after a reader", inTurn, 1, func(i int) bool { return i%2 == 0 }},
+	{"semaphore of 3", func(r *driver.Request, _ int) { r.Mode, r.Limit, r.Weight = driver.Shared, 3, 1 }, 3, all},
 }
 
 // inTurn makes askers write and read alternately.
 func inTurn(r *driver.Request, i int) { r.Mode = driver.Mode(i % 2) }
 
-// measures reports whether the i-th asker is measured.
-func (k *kind) measures(i int) bool { return k.counts == nil || k.counts(i) }
+func all(int) bool { return true }
 
 // queues are the lengths of queue that are compared.
 var queues = []int{10, 1000, 10_000}
@@ -98,10 +96,10 @@ type meter struct {
 	store  store
 	ears   *ears
 
-	asked  int      // how many have asked
-	inside []string // ids, in the order of entry
-	queue  []string // ids of the next, in order
-	usec   float64  // of the server, at the last look
+	asked  int     // how many have asked
+	inside []int   // the numbers of the holders, in the order of entry
+	queue  []int   // the numbers of the next, in order
+	usec   float64 // of the server, at the last look
 }
 
 // spent runs f and returns the server's time, in µs, for the scripts that f called.
@@ -112,14 +110,15 @@ func (m *meter) spent(f func()) float64 {
 	return m.usec - before
 }
 
+// id is that of the i-th asker.
+func id(i int) string { return fmt.Sprint("p", i) }
+
 // next returns the request of another party.
 func (m *meter) next(wait bool) driver.Request {
 	m.asked++
-	id := fmt.Sprint("p", m.asked)
-	req := request(m.key, id)
+	req := request(m.key, id(m.asked))
 	if wait {
-		req = waiting(m.key, id, m.ears.Address())
-		req.TicketTTL = 10 * time.Minute
+		req.HintAddress, req.TicketTTL = m.ears.Address(), 10*time.Minute
 	}
 	// No call answers a later one: the lease must last until it is measured.
 	req.TTL, req.ConfirmWindow = 10*time.Minute, time.Minute
@@ -135,20 +134,15 @@ func (m *meter) free() float64 {
 		m.spent(func() {})
 		best = min(best, m.spent(func() { // a busy machine only adds
 			for range pairs {
-				m.pair()
+				for !m.kind.counts(m.asked + 1) {
+					m.asked++
+				}
+				m.enter()
+				m.leave()
 			}
 		})/pairs)
 	}
 	return best
-}
-
-func (m *meter) pair() {
-	for !m.kind.measures(m.asked + 1) {
-		m.asked++
-	}
-	req := m.next(false)
-	acquire(m.t, m.store, req, driver.Granted)
-	release(m.t, m.store, m.key, req.ID, driver.Released)
 }
 
 // handOver is the cost of one hand-over: a holder releases, the next waiter gets the lock, and
@@ -157,77 +151,53 @@ type handOver struct{ release, confirm, queue float64 }
 
 func (h handOver) total() float64 { return h.release + h.confirm + h.queue }
 
-// times is how many hand-overs are measured with each length of queue.
-func times() int {
-	if testing.Short() {
-		return 30
-	}
-	return 100
-}
-
 // contended measures hand-overs with n waiting.
 func (m *meter) contended(n int) handOver {
-	m.fill(n)
+	for len(m.inside) < m.kind.inside {
+		m.enter()
+	}
+	for len(m.queue) < n {
+		m.enqueue()
+	}
 	m.spent(func() {})
+	times := 100
+	if testing.Short() {
+		times = 30
+	}
 	var releases, confirms, queues []float64
-	for range times() {
+	for range times {
 		coming := m.queue[0]
 		left, came, queued := m.spent(m.leave), m.spent(m.come), m.spent(m.enqueue)
-		if m.kind.measures(number(coming)) {
+		if m.kind.counts(coming) {
 			releases, confirms, queues = append(releases, left), append(confirms, came), append(queues, queued)
 		}
 	}
 	return handOver{middle(releases), middle(confirms), middle(queues)}
 }
 
+// enter makes another party take the lock, which is free.
+func (m *meter) enter() {
+	acquire(m.t, m.store, m.next(false), driver.Granted)
+	m.inside = append(m.inside, m.asked)
+}
+
 // leave makes the first holder release its lock.
 func (m *meter) leave() {
-	release(m.t, m.store, m.key, m.inside[0], driver.Released)
+	release(m.t, m.store, m.key, id(m.inside[0]), driver.Released)
 	m.inside = m.inside[1:]
 }
 
 // come makes the next waiter confirm that it was handed the lock.
 func (m *meter) come() {
 	in := m.queue[0]
-	m.ears.hear(m.t, driver.HintGranted, in)
-	renew(m.t, m.store, driver.Ref{Key: m.key, ID: in, TTL: 10 * time.Minute}, driver.Granted)
+	m.ears.hear(m.t, driver.HintGranted, id(in))
+	renew(m.t, m.store, driver.Ref{Key: m.key, ID: id(in), TTL: 10 * time.Minute}, driver.Granted)
 	m.inside, m.queue = append(m.inside, in), m.queue[1:]
 }
 
-// fill fills the room and queues n waiters, which will come to the head in order.
-func (m *meter) fill(n int) {
-	for len(m.inside) < m.kind.inside {
-		req := m.next(false)
-		acquire(m.t, m.store, req, driver.Granted)
-		m.inside = append(m.inside, req.ID)
-	}
-	for len(m.queue) < min(n, len(queues)*(times()+2)) {
-		m.enqueue()
-	}
-	var wg sync.WaitGroup
-	todo := make(chan driver.Request)
-	for range 32 {
-		wg.Go(func() {
-			for req := range todo {
-				if _, err := m.store.Acquire(background, req); err != nil {
-					m.t.Error(err)
-				}
-			}
-		})
-	}
-	for len(m.queue) < n {
-		req := m.next(true)
-		m.queue = append(m.queue, req.ID)
-		todo <- req
-	}
-	close(todo)
-	wg.Wait()
-}
-
 func (m *meter) enqueue() {
-	req := m.next(true)
-	acquire(m.t, m.store, req, driver.Queued)
-	m.queue = append(m.queue, req.ID)
+	acquire(m.t, m.store, m.next(true), driver.Queued)
+	m.queue = append(m.queue, m.asked)
 }
 
 // crowdedAcquire returns the server's time of 99 in 100 acquires with 10 000 waiting, of requests
@@ -249,12 +219,6 @@ func (m *meter) crowdedAcquire() time.Duration {
 	}
 	m.t.Logf("%s: p99 of an acquire among 10 000 waiters: %v", m.kind.name, best)
 	return best
-}
-
-// number returns the number of the asker with this id.
-func number(id string) (i int) {
-	_, _ = fmt.Sscanf(id, "p%d", &i) // it was made so
-	return i
 }
 
 func middle(values []float64) float64 {
