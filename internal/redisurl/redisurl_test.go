@@ -94,6 +94,10 @@ func TestParse_SaysWhatIsWrong(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	for url, hint := range map[string]string{
 		"":                             "scheme",
+		"redis":                        "…: no scheme",
+		"h:6379":                       "no scheme",
+		"redis:user:secret@":           "redis:…: // has to follow redis:",
+		"rediss:/h":                    "rediss:…: // has to follow rediss:",
 		"http://h":                     "redis+cluster",
 		"redis://h:0":                  "65535",
 		"redis://h:x":                  "65535",
