@@ -47,6 +47,14 @@ type rig struct {
 	open    func(url string) (driver.Driver, error)
 }
 
+// rigs returns a rig for each of the client libraries.
+func rigs(t *testing.T) []*rig {
+	return []*rig{
+		{t, "go-redis", func(url string) (driver.Driver, error) { return redisdriver.Open(url) }},
+		{t, "rueidis", func(url string) (driver.Driver, error) { return rueidisdriver.Open(url) }},
+	}
+}
+
 // acts are the steps of a scenario, one after each event.
 type acts []func()
 
@@ -55,11 +63,8 @@ type acts []func()
 func both(t *testing.T, prepare func(r *rig) acts, events ...func()) {
 	t.Helper()
 	var plays []acts
-	for library, open := range map[string]func(url string) (driver.Driver, error){
-		"go-redis": func(url string) (driver.Driver, error) { return redisdriver.Open(url) },
-		"rueidis":  func(url string) (driver.Driver, error) { return rueidisdriver.Open(url) },
-	} {
-		plays = append(plays, prepare(&rig{T: t, library: library, open: open}))
+	for _, r := range rigs(t) {
+		plays = append(plays, prepare(r))
 	}
 	for i, happen := range events {
 		happen()

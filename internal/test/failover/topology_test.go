@@ -2,7 +2,6 @@ package failover_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -109,17 +108,11 @@ func TestCluster_HR_H2_H3_NodeThatWasReplacedCostsAnIdleClientNoTimeout(t *testi
 func TestCluster_HR_H4_SubscriptionLeavesANodeThatHasLeftTheCluster(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	for _, library := range []string{"go-redis", "rueidis"} {
-		t.Run(library, func(t *testing.T) {
+	for _, r := range rigs(t) {
+		t.Run(r.library, func(t *testing.T) {
 			t.Parallel()
+			r.T = t
 			cluster := redistest.StartCluster(t, 3)
-			var r *rig
-			both(t, func(one *rig) acts {
-				if one.library == library {
-					r = one
-				}
-				return acts{func() {}}
-			}, nothing)
 			c := r.client(clusterURL(cluster, ""))
 			held := r.lock(c, "k")
 			waiting := r.await(c, "k", 0)
@@ -217,35 +210,6 @@ func TestCluster_HR_H7_NodesWithoutAName(t *testing.T) {
 			for _, f := range report.Findings {
 				if f.Severity == driver.Unsafe {
 					t.Errorf("%s: a false alarm: %+v", r.library, f)
-				}
-			}
-		}}
-	}, nothing)
-}
-
-// TestCluster_HR_H5_NothingIsListedWithoutAnError: without an answer, the list is an error and
-// not empty.
-func TestCluster_HR_H5_NothingIsListedWithoutAnError(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	alone := redistest.Start(t)
-	both(t, func(r *rig) acts {
-		return acts{func() {
-			for name, url := range map[string]string{
-				"no cluster": "redis+cluster://" + alone.Addr() + "," + alone.Addr() + "?", "nobody": "redis+cluster://127.0.0.1:1?",
-			} {
-				c := r.client(url)
-				listed := false
-				for key, err := range c.Keys(context.Background(), "") {
-					if listed = true; err == nil {
-						t.Errorf("%s: %s: %q", r.library, name, key)
-					}
-				}
-				if !listed {
-					t.Errorf("%s: %s: no keys, and no error", r.library, name)
-				}
-				if _, err := c.Mutex("k").TryLock(context.Background()); !errors.Is(err, leasehold.ErrUnavailable) || errors.Is(err, leasehold.ErrUnknown) {
-					t.Errorf("%s: %s: %v, want ErrUnavailable", r.library, name, err)
 				}
 			}
 		}}
