@@ -20,24 +20,12 @@ func TestCommands_HR_G3_BurstOfWaitersAsksOnceEach(t *testing.T) {
 			n = 2000
 		}
 		c := open(leasehold.WithMaxOutage(5 * time.Minute)) // the server has thousands to serve, perhaps on a busy machine
-		first, err := open().Mutex("k").Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := lock(t, open())
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var wg sync.WaitGroup
+		var waiters *sync.WaitGroup
 		start := time.Now()
-		got := s.Calls(t, func() {
-			for range n {
-				wg.Go(func() {
-					if _, err := c.Mutex("k").Lock(ctx); ctx.Err() == nil {
-						t.Errorf("gave up: %v", err)
-					}
-				})
-			}
-			until(t, func() bool { return queued(t, c, "k") == n })
-		})
+		got := s.Calls(t, func() { waiters = queue(ctx, t, []*leasehold.Client{c}, n) })
 		took := time.Since(start)
 		t.Logf("%v in %v", got, took)
 		// A heartbeat each 5 s is allowed for.
@@ -45,10 +33,8 @@ func TestCommands_HR_G3_BurstOfWaitersAsksOnceEach(t *testing.T) {
 			t.Errorf("%d waiters made %d calls in %v", n, asked, took)
 		}
 		cancel()
-		wg.Wait()
-		if err := first.Release(); err != nil {
-			t.Error(err)
-		}
+		waiters.Wait()
+		noErr(t, first.Release())
 		until(t, func() bool { return s.Client().Exists(context.Background(), "leasehold:k").Val() == 0 })
 	})
 }

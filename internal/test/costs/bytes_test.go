@@ -2,10 +2,8 @@ package costs_test
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"runtime"
-	"sync"
 	"testing"
 
 	"github.com/leasehold-go/leasehold"
@@ -33,27 +31,14 @@ func bytesOfAWaiter(t *testing.T) int64 {
 	store := memdriver.New()
 	c := newClient(t, store.Join(), nil)
 	other := newClient(t, store.Join(), nil)
-	first, err := other.Mutex("k").Lock(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := lock(t, other)
 	ctx, cancel := context.WithCancel(t.Context())
 	before := heap()
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			if l, err := c.Mutex("k").Lock(ctx); err == nil {
-				_ = l.Release()
-			}
-		})
-	}
-	until(t, func() bool { return queued(t, c, "k") == n })
+	waiters := queue(ctx, t, []*leasehold.Client{c}, n)
 	each := (heap() - before) / n
 	cancel()
-	wg.Wait()
-	if err := first.Release(); err != nil {
-		t.Error(err)
-	}
+	waiters.Wait()
+	noErr(t, first.Release())
 	return each
 }
 
@@ -75,29 +60,12 @@ func TestBytes_OnTheServer(t *testing.T) {
 		c, other := open(), open()
 		waitOnce(t, c)
 		before := serverBytes(t, s)
-		leases := make([]*leasehold.Lease, n)
-		for i := range leases {
-			var err error
-			if leases[i], err = c.Mutex(fmt.Sprint("lease ", i)).Lock(ctx); err != nil {
-				t.Fatal(err)
-			}
-		}
+		hold(t, c, n)
 		held := (serverBytes(t, s) - before) / n
 
-		first, err := other.Mutex("k").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := lock(t, other)
 		before = serverBytes(t, s)
-		var wg sync.WaitGroup
-		for range n {
-			wg.Go(func() {
-				if l, err := c.Mutex("k").Lock(ctx); err == nil {
-					_ = l.Release()
-				}
-			})
-		}
-		until(t, func() bool { return queued(t, other, "k") == n })
+		waiters := queue(ctx, t, []*leasehold.Client{c}, n)
 		ticket := (serverBytes(t, s) - before) / n
 		t.Logf("%d bytes per held lock, %d per ticket", held, ticket)
 		// The measured values are 304 and 428. Redis versions differ a little.
@@ -105,8 +73,8 @@ func TestBytes_OnTheServer(t *testing.T) {
 			t.Errorf("%d bytes per held lock, %d per ticket, want 400 and 550 at most", held, ticket)
 		}
 		cancel()
-		wg.Wait()
-		_ = first.Release()
+		waiters.Wait()
+		noErr(t, first.Release())
 	})
 }
 
@@ -120,9 +88,7 @@ func serverBytes(t *testing.T, s *redistest.Server) int64 {
 		pipe.MemoryUsage(context.Background(), key, 0)
 	}
 	replies, err := pipe.Exec(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	for _, r := range replies {
 		bytes += r.(interface{ Val() int64 }).Val()
 	}

@@ -3,10 +3,8 @@ package costs_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"runtime"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,40 +41,21 @@ func TestCommands_WaitServedInTurnIsThreeAtMost(t *testing.T) {
 	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		const clients, each = 2, 100
-		all := [clients]*leasehold.Client{open(), open()}
-		for _, c := range all {
+		const n = 200
+		clients := []*leasehold.Client{open(), open()}
+		for _, c := range clients {
 			waitOnce(t, c) // the subscription stands
 		}
-		first, err := all[0].Mutex("k").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := lock(t, clients[0])
 		goroutines := runtime.NumGoroutine()
-		var wg sync.WaitGroup
 		got := s.Calls(t, func() {
-			for _, c := range all {
-				for range each {
-					wg.Go(func() {
-						l, err := c.Mutex("k").Lock(ctx)
-						if err == nil {
-							err = l.Release()
-						}
-						if err != nil {
-							t.Error(err)
-						}
-					})
-				}
-			}
-			until(t, func() bool { return queued(t, all[0], "k") == clients*each })
-			until(t, func() bool { return runtime.NumGoroutine()-goroutines-clients*each <= 10 })
-			if err := first.Release(); err != nil {
-				t.Error(err)
-			}
-			wg.Wait()
+			waiters := queue(ctx, t, clients, n)
+			until(t, func() bool { return runtime.NumGoroutine()-goroutines-n <= 10 })
+			noErr(t, first.Release())
+			waiters.Wait()
 		})
 		// A heartbeat each 5 s is allowed for.
-		perWait := float64(got["evalsha"]) / (clients * each)
+		perWait := float64(got["evalsha"]) / n
 		t.Logf("%.2f commands per wait", perWait)
 		if perWait > 3.3 {
 			t.Errorf("%.2f commands per wait, want 3 at most: %v", perWait, got)
@@ -84,43 +63,26 @@ func TestCommands_WaitServedInTurnIsThreeAtMost(t *testing.T) {
 	})
 }
 
-// queued returns the number of tickets that the store has for the key, or -1 if the store
+// queued returns the number of tickets that the store has for the lock "k", or -1 if the store
 // did not answer in time. A store that serves thousands of waiters may take longer than a
 // request's timeout, so [until] asks again.
-func queued(t *testing.T, c *leasehold.Client, key string) int {
+func queued(t *testing.T, c *leasehold.Client) int {
 	t.Helper()
-	snap, err := c.Inspect(context.Background(), key)
+	snap, err := c.Inspect(context.Background(), "k")
 	if errors.Is(err, leasehold.ErrUnavailable) {
 		return -1
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return len(snap.Waiters)
 }
 
-// waitOnce queues a call of c for a lock.
+// waitOnce lets a call of c wait for a lock.
 func waitOnce(t *testing.T, c *leasehold.Client) {
 	t.Helper()
-	outer, err := c.Mutex("waited for").Lock(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() {
-		l, err := c.Mutex("waited for").Lock(context.Background())
-		if err == nil {
-			err = l.Release()
-		}
-		done <- err
-	}()
-	until(t, func() bool { return queued(t, c, "waited for") == 1 })
-	if err := outer.Release(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	outer := lock(t, c)
+	waiter := queue(t.Context(), t, []*leasehold.Client{c}, 1)
+	noErr(t, outer.Release())
+	waiter.Wait()
 }
 
 // TestCommands_AThousandLeasesAreRenewedInBatches expects at least ten leases in a command. There
@@ -130,13 +92,7 @@ func TestCommands_AThousandLeasesAreRenewedInBatches(t *testing.T) {
 	eachRedis(t, func(t *testing.T, s *redistest.Server, open func(...leasehold.Option) *leasehold.Client) {
 		// They are renewed after 2.4 s; a machine that is too busy for that still loses no lease.
 		c := open(leasehold.WithTTL(time.Minute), leasehold.WithRenewFraction(0.04))
-		leases := make([]*leasehold.Lease, n)
-		for i := range leases {
-			var err error
-			if leases[i], err = c.Mutex(fmt.Sprint("lease ", i)).Lock(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-		}
+		hold(t, c, n)
 		goroutines := runtime.NumGoroutine()
 		s.ResetStats(t)
 		until(t, func() bool { return s.CommandStats(t)["pexpire"].Calls >= n })
@@ -145,11 +101,6 @@ func TestCommands_AThousandLeasesAreRenewedInBatches(t *testing.T) {
 			t.Errorf("%d commands for %d renewals", calls, stats["pexpire"].Calls)
 		}
 		until(t, func() bool { return runtime.NumGoroutine()-goroutines <= 10 })
-		for _, l := range leases {
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
-		}
 	})
 }
 
@@ -168,26 +119,16 @@ func TestCommands_HoldersSubscribeOnce(t *testing.T) {
 		if n := s.CommandStats(t)["subscribe"].Calls; n != 0 && slowest < time.Second {
 			t.Errorf("short locks subscribe %d times", n)
 		}
-		var leases []*leasehold.Lease
-		take := func(n int) {
-			for range n {
-				l, err := c.Mutex(fmt.Sprint("lease ", len(leases))).Lock(context.Background())
-				if err != nil {
-					t.Fatal(err)
-				}
-				leases = append(leases, l)
-			}
-		}
 		goroutines := runtime.NumGoroutine()
-		take(100)
+		hold(t, c, 100)
 		until(t, func() bool { return s.CommandStats(t)["subscribe"].Calls > 0 })
-		take(100)
+		hold(t, c, 100)
 		time.Sleep(1500 * time.Millisecond) // they are held for long as well by then
 		if n := s.CommandStats(t)["subscribe"].Calls; n != 1 {
-			t.Errorf("%d leases subscribe %d times", len(leases), n)
+			t.Errorf("200 leases subscribe %d times", n)
 		}
 		if n := runtime.NumGoroutine() - goroutines; n > 10 {
-			t.Errorf("%d goroutines for %d leases", n, len(leases))
+			t.Errorf("%d goroutines for 200 leases", n)
 		}
 		const pairs = 20
 		if n := s.Calls(t, func() {
@@ -196,11 +137,6 @@ func TestCommands_HoldersSubscribeOnce(t *testing.T) {
 			}
 		})["evalsha"]; n != 2*pairs {
 			t.Errorf("%d free pairs next to the leases cost %d scripts", pairs, n)
-		}
-		for _, l := range leases {
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
 		}
 	})
 }

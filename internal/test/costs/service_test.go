@@ -19,9 +19,7 @@ import (
 func TestAllocations_OfRequestsToTheService(t *testing.T) {
 	skip.Racing(t, "the race detector allocates as well")
 	s, err := server.New(yes{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	for _, row := range []struct {
 		method, path, body string

@@ -2,6 +2,10 @@ package costs_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -62,3 +66,51 @@ func pair(tb testing.TB, m *leasehold.Mutex) {
 }
 
 var until = await.Until
+
+func noErr(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// lock takes the lock "k".
+func lock(tb testing.TB, c *leasehold.Client) *leasehold.Lease {
+	tb.Helper()
+	l, err := c.Mutex("k").Lock(context.Background())
+	noErr(tb, err)
+	return l
+}
+
+// held is how many locks hold has taken.
+var held atomic.Int64
+
+// hold takes n locks with names of their own, and releases them when the test ends.
+func hold(t *testing.T, c *leasehold.Client, n int) {
+	t.Helper()
+	for range n {
+		l, err := c.Mutex(fmt.Sprint("lease ", held.Add(1))).Lock(context.Background())
+		noErr(t, err)
+		t.Cleanup(func() { noErr(t, l.Release()) })
+	}
+}
+
+// queue starts n waiters for the lock "k", and waits until they have tickets. Each of them releases
+// the lock at once, or gives up when ctx is cancelled.
+func queue(ctx context.Context, t *testing.T, clients []*leasehold.Client, n int) (served *sync.WaitGroup) {
+	t.Helper()
+	served = new(sync.WaitGroup)
+	for i := range n {
+		served.Go(func() {
+			l, err := clients[i%len(clients)].Mutex("k").Lock(ctx)
+			if err == nil {
+				err = l.Release()
+			}
+			if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+				t.Errorf("gave up: %v", err)
+			}
+		})
+	}
+	until(t, func() bool { return queued(t, clients[0]) == n })
+	return served
+}
