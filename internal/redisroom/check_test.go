@@ -21,9 +21,7 @@ func check(t *testing.T, d store) driver.Report {
 		t.Fatal("no checker")
 	}
 	report, err := c.Check(background)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return report
 }
 
@@ -48,9 +46,7 @@ func TestCheck_HR_H8_FindsWhatMakesLocksUnsafe(t *testing.T) {
 	replica := redistest.StartReplica(t, primary)
 	for _, set := range []string{"maxmemory 100mb", "maxmemory-policy allkeys-lru"} {
 		name, value, _ := strings.Cut(set, " ")
-		if err := replica.Client().ConfigSet(background, name, value).Err(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, replica.Client().ConfigSet(background, name, value).Err())
 	}
 	full := redistest.Start(t, "--maxmemory", "500kb")
 	eachClient(t, func(t *testing.T, open func(string) store) {
@@ -119,9 +115,7 @@ func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
 
 func TestCheck_SaysWhatItMayNotLookAt(t *testing.T) {
 	s, renamed := redistest.Start(t), redistest.Start(t, "--rename-command", "INFO", "")
-	if err := s.Client().Do(background, "ACL", "SETUSER", "u", "on", ">pw", "~leasehold:*", "&leasehold:*", "+@connection", "+@scripting", "+@write").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, s.Client().Do(background, "ACL", "SETUSER", "u", "on", ">pw", "~leasehold:*", "&leasehold:*", "+@connection", "+@scripting", "+@write").Err())
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		report := check(t, open("redis://u:pw@"+s.Addr()))
 		wantFinding(t, report, driver.Warning, "rights", "+info")
@@ -181,9 +175,7 @@ func TestCheck_OfSentinels(t *testing.T) {
 func balance(t *testing.T, next func() *redistest.Server) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {

@@ -77,13 +77,19 @@ func eachClient(t *testing.T, test func(t *testing.T, open func(url string) stor
 	}
 }
 
+// noErr ends the test if there is an error.
+func noErr(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // newStore returns a store on a server, over go-redis.
 func newStore(t testing.TB, s *redistest.Server, opts ...redisdriver.Option) *redisdriver.Driver {
 	t.Helper()
 	d, err := redisdriver.New(s.Client(), append([]redisdriver.Option{redisdriver.WithTimeout(patient)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }

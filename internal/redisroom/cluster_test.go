@@ -41,9 +41,7 @@ func TestCluster_ServesAllSlots(t *testing.T) {
 			refs = append(refs, lease(key, "a"))
 		}
 		for _, node := range c.Nodes[:3] {
-			if err := node.Client().ScriptFlush(background).Err(); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, node.Client().ScriptFlush(background).Err())
 		}
 		replies, errs := renewAll(d, refs)
 		for i := range refs {
@@ -54,9 +52,7 @@ func TestCluster_ServesAllSlots(t *testing.T) {
 		var listed []string
 		for cursor, first := "", true; first || cursor != ""; first = false {
 			keys, next, err := d.List(background, "k", cursor)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, err)
 			listed, cursor = append(listed, keys...), next
 		}
 		slices.Sort(listed)

@@ -73,9 +73,7 @@ func TestTokens_P4_RiseOnAServerThatComesBackWithOldData(t *testing.T) {
 		}
 		for what, lose := range ways {
 			grant(what)
-			if err := c.Save(background).Err(); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, c.Save(background).Err())
 			far := request("far", "f")
 			far.MinToken = time.Now().Add(900 * time.Millisecond).UnixMicro()
 			acquire(t, d, far, driver.Granted)

@@ -26,9 +26,7 @@ func TestScriptFlush_NobodyNotices(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(s.URL() + "?prefix=" + t.Name() + ":")
 		flush := func() {
-			if err := s.Client().ScriptFlush(background).Err(); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, s.Client().ScriptFlush(background).Err())
 		}
 		const n = 350
 		refs := make([]driver.Ref, n)
@@ -95,9 +93,7 @@ func TestList_ShowsLocksOfOthersUnderAPrefix(t *testing.T) {
 			var keys []string
 			for cursor := ""; ; {
 				some, next, err := d.List(background, row.prefix, cursor)
-				if err != nil {
-					t.Fatal(err)
-				}
+				noErr(t, err)
 				if keys, cursor = append(keys, some...), next; next == "" {
 					break
 				}
@@ -142,9 +138,7 @@ func TestNoRightToPublishOrSubscribe_WaitsByAsking(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		acl := func(user string, rules ...any) {
 			args := append([]any{"ACL", "SETUSER", user, "on", ">pw"}, rules...)
-			if err := s.Client().Do(background, args...).Err(); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, s.Client().Do(background, args...).Err())
 		}
 		acl("deaf", "~leasehold:*", "resetchannels", "+@all")
 		acl("mute", "~leasehold:*", "&*", "+@all", "-publish")
@@ -152,9 +146,7 @@ func TestNoRightToPublishOrSubscribe_WaitsByAsking(t *testing.T) {
 		key := t.Name()
 
 		sub, err := deaf.Watch(func(driver.Hint) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		acquire(t, mute, request(key, "a"), driver.Granted)
 		if a := sub.Address(); a != "" {
 			t.Errorf("address %q of a subscription that is not permitted", a)
@@ -170,9 +162,7 @@ func TestNoRightToPublishOrSubscribe_WaitsByAsking(t *testing.T) {
 
 func TestNoRightToTheKeys_R7_SaysSo(t *testing.T) {
 	s := redistest.Start(t)
-	if err := s.Client().Do(background, "ACL", "SETUSER", "other", "on", ">pw", "~other:*", "&*", "+@all").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, s.Client().Do(background, "ACL", "SETUSER", "other", "on", ">pw", "~other:*", "&*", "+@all").Err())
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open("redis://other:pw@" + s.Addr())
 		if _, err := d.Acquire(background, request("k", "a")); !errors.Is(err, driver.ErrUnavailable) {
@@ -185,9 +175,7 @@ func TestNoRightToTheKeys_R7_SaysSo(t *testing.T) {
 func TestOutOfMemory_R7_RefusesAcquireButFreesAndRenews(t *testing.T) {
 	s := redistest.Start(t)
 	limit := func(n string) {
-		if err := s.Client().ConfigSet(background, "maxmemory", n).Err(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, s.Client().ConfigSet(background, "maxmemory", n).Err())
 	}
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(s.URL() + "?prefix=" + t.Name() + ":")
@@ -232,9 +220,7 @@ func TestBusyScript_R7_IsUnavailable(t *testing.T) {
 		d := open(s.URL())
 		acquire(t, d, request(t.Name(), "a"), driver.Granted)
 		// Use a connection that exists already: a busy server accepts no new one.
-		if err := s.Client().Ping(background).Err(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, s.Client().Ping(background).Err())
 		c := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: -1, MaxRetries: -1})
 		defer c.Close()
 		ended := make(chan struct{})
@@ -248,9 +234,7 @@ func TestBusyScript_R7_IsUnavailable(t *testing.T) {
 			_, err := d.Acquire(ctx, request(t.Name(), "b"))
 			return errors.Is(err, driver.ErrUnavailable) && strings.Contains(err.Error(), "BUSY")
 		})
-		if err := s.Client().ScriptKill(background).Err(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, s.Client().ScriptKill(background).Err())
 		<-ended
 		eventually(t, "served again", func() bool {
 			r, err := d.Acquire(background, request(t.Name(), "b"))
@@ -344,9 +328,7 @@ func TestSubscription_HR_H10_ComesBackAfterKillAndSilence(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(s.URL() + "?timeout=1m&prefix=" + t.Name() + ":")
 		e := listen(t, d)
-		if err := s.Client().ClientKillByFilter(background, "TYPE", "pubsub").Err(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, s.Client().ClientKillByFilter(background, "TYPE", "pubsub").Err())
 		e.hear(t, driver.HintResync, "")
 
 		s.Stop()
@@ -374,9 +356,7 @@ func TestSubscription_HR_H10_ComesBackAfterKillAndSilence(t *testing.T) {
 		if reply := renew(t, d, lease("k", "b"), driver.Gone); !reply.Broken {
 			t.Errorf("%+v", reply)
 		}
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, e.Close())
 	})
 }
 
@@ -386,15 +366,11 @@ func TestClose_EndsCallsAndSubscriptions(t *testing.T) {
 		d := open(s.URL())
 		e := listen(t, d)
 		acquire(t, d, request(t.Name(), "a"), driver.Granted)
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, d.Close())
 		if err := d.Close(); err != nil {
 			t.Errorf("closed again: %v", err)
 		}
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, e.Close())
 		if _, err := d.Acquire(background, request(t.Name(), "a")); !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("acquire: %v, want ErrClosed", err)
 		}
@@ -432,12 +408,8 @@ func TestAcquire_AServerThatHasBecomeAReplicaIsLeft(t *testing.T) {
 		acquire(t, d, request("k", "a"), driver.Granted)
 		renew(t, d, lease("k", "a"), driver.Granted)
 		host, port, err := net.SplitHostPort(next.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := old.Client().Do(background, "REPLICAOF", host, port).Err(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
+		noErr(t, old.Client().Do(background, "REPLICAOF", host, port).Err())
 		leads.Store(next)
 		n := 0
 		eventually(t, "granted by the successor", func() bool {

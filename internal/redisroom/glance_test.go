@@ -52,8 +52,6 @@ func TestGlance_HR_D7_CostsTheSameHoweverManyWait(t *testing.T) {
 func output(t *testing.T, s *redistest.Server) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(s.Info(t, "stats")["total_net_output_bytes"], 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, err)
 	return n
 }

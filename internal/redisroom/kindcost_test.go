@@ -79,9 +79,7 @@ func TestCost_W9_OfEveryKindGrowsAtMostLikeTheLogarithmOfTheQueue(t *testing.T) 
 		if p99 := m.crowdedAcquire(); p99 > slowest {
 			t.Errorf("%s: p99 of an acquire among 10 000 waiters is %v", k.name, p99)
 		}
-		if err := m.store.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, m.store.Close())
 		s.Client().FlushAll(background)
 	}
 	t.Logf("what each kind costs the server\n\n%s", &table)

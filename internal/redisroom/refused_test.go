@@ -24,29 +24,32 @@ func occupied(t *testing.T) *redistest.Server {
 	s := redistest.Start(t, "--maxclients", "10")
 	for range 12 {
 		nc, err := net.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		t.Cleanup(func() { _ = nc.Close() })
 	}
 	return s
 }
 
-// TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened: single callers and callers in a
-// crowd get the same error.
-func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T) {
+// TestRefused_HR_G1_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened: single callers and callers in
+// a crowd get the same error, and no connection is left. The garbage collector would close
+// forgotten connections some day.
+func TestRefused_HR_G1_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T) {
 	live.Test(t)
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	secret := redistest.Start(t, "--requirepass", "secret")
-	sentinel := redistest.StartSentinel(t)
+	cluster, sentinel := redistest.StartCluster(t, 2), redistest.StartSentinel(t)
 	plain, secure := redistest.Start(t), redistest.StartTLS(t, false)
 	secureSentinel, strict := redistest.StartSentinelTLS(t, secure), redistest.StartTLS(t, true)
 	ca := func(s *redistest.Server) string { return url.QueryEscape(s.Certificates().CA) }
+	counted := map[string][]*redistest.Server{ // whose connections are counted
+		"wrong password": {secret}, "no password": {secret}, "no user of a cluster": cluster.Nodes, "no user of a sentinel": {sentinel.Sentinel},
+	}
 	for name, row := range map[string]struct {
 		url, says string
 		also      error
 	}{
 		"wrong password":         {"redis://:wrong@" + secret.Addr(), "check user name and password", driver.ErrPermanent},
-		"no password":            {"redis://" + secret.Addr(), "requires a password", nil},
+		"no password":            {"redis://" + secret.Addr() + "/1", "requires a password", nil},
 		"no such database":       {"redis://:secret@" + secret.Addr() + "/99", "fewer databases", driver.ErrPermanent},
 		"no clients more":        {"redis://" + occupied(t).Addr(), "maxclients", nil},
 		"plain text to TLS":      {"redis://" + secure.Addr(), "TLS", nil},
@@ -60,6 +63,8 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 		"no certificate":         {strict.URL() + "?ca=" + ca(strict), "?cert=", nil},
 		"no TLS":                 {"rediss://" + plain.Addr() + "?timeout=500ms", "redis://", nil},
 		"no such user":           {"redis://nobody:secret@" + secret.Addr(), "check user name and password", driver.ErrPermanent},
+		"no user of a cluster":   {"redis+cluster://nobody:wrong@" + strings.Join(cluster.Addrs(), ","), "check user name and password", nil},
+		"no user of a sentinel":  {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?sentinel-username=nobody&sentinel-password=x&master=" + redistest.PrimaryName, "check user name and password", nil},
 		"unknown to sentinels":   {"redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=nobody", "no primary of that name", driver.ErrPermanent},
 		"no sentinel":            {"redis+sentinel://" + plain.Addr() + "?master=" + redistest.PrimaryName, "not a sentinel", driver.ErrPermanent},
 		"no cluster":             {"redis+cluster://" + plain.Addr(), "cluster support disabled", driver.ErrPermanent},
@@ -67,6 +72,10 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachClient(t, func(t *testing.T, open func(string) store) {
+				var before []string
+				for _, s := range counted[name] {
+					before = append(before, connections(t, s))
+				}
 				d := open(row.url)
 				start := time.Now()
 				var all sync.WaitGroup
@@ -91,9 +100,11 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 					}
 				}
 				all.Wait()
-				_, errs := renewAll(d, []driver.Ref{lease("k", "a")})
-				if !errors.Is(errs[0], driver.ErrUnavailable) {
-					t.Errorf("renewal: %v, want ErrUnavailable", errs[0])
+				for range 10 {
+					_, errs := renewAll(d, []driver.Ref{lease("k", "a")})
+					if !errors.Is(errs[0], driver.ErrUnavailable) {
+						t.Errorf("renewal: %v, want ErrUnavailable", errs[0])
+					}
 				}
 				if !slices.Contains([]string{"TIME is disabled", "a sentinel as a server"}, name) { // which answer other questions
 					if keys, _, err := d.List(background, "", ""); err == nil {
@@ -106,47 +117,7 @@ func TestRefused_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *testing.T)
 				if took := time.Since(start); took > 20*time.Second {
 					live.Late(t, "took %v", took)
 				}
-			})
-		})
-	}
-}
-
-// G1: the garbage collector would close forgotten connections some day.
-func TestRefused_HR_G1_NoConnectionIsLeft(t *testing.T) {
-	live.Test(t)
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	secret := redistest.Start(t, "--requirepass", "secret")
-	cluster, sentinel := redistest.StartCluster(t, 2), redistest.StartSentinel(t)
-	for name, row := range map[string]struct {
-		servers []*redistest.Server
-		url     string
-	}{
-		"a server":    {[]*redistest.Server{secret}, "redis://:wrong@" + secret.Addr()},
-		"no password": {[]*redistest.Server{secret}, "redis://" + secret.Addr() + "/1"},
-		"a cluster":   {cluster.Nodes, "redis+cluster://nobody:wrong@" + strings.Join(cluster.Addrs(), ",")},
-		"a sentinel": {[]*redistest.Server{sentinel.Sentinel}, "redis+sentinel://" + sentinel.Sentinel.Addr() + "?master=" + redistest.PrimaryName +
-			"&sentinel-username=nobody&sentinel-password=x"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			eachClient(t, func(t *testing.T, open func(string) store) {
-				var before []string
-				for _, s := range row.servers {
-					before = append(before, connections(t, s))
-				}
-				d := open(row.url)
-				var all sync.WaitGroup
-				for i := range 64 {
-					all.Go(func() {
-						if _, err := d.Acquire(background, request(fmt.Sprint("k", i), "a")); !errors.Is(err, driver.ErrUnavailable) {
-							t.Errorf("acquire: %v, want ErrUnavailable", err)
-						}
-					})
-				}
-				all.Wait()
-				for range 10 {
-					renewAll(d, []driver.Ref{lease("k", "a")})
-				}
-				for i, s := range row.servers {
+				for i, s := range counted[name] {
 					eventually(t, "all connections are closed", func() bool { return connections(t, s) == before[i] })
 				}
 			})
@@ -158,9 +129,7 @@ func TestRefused_HR_G1_SubscriptionLeavesNoConnection(t *testing.T) {
 	live.Test(t)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	s, wrong := redistest.Start(t), redistest.Start(t, "--requirepass", "secret")
-	if err := s.Client().Do(background, "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "-@pubsub").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, s.Client().Do(background, "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "-@pubsub").Err())
 	for url, s := range map[string]*redistest.Server{"redis://deaf:secret@" + s.Addr(): s, "redis://:wrong@" + wrong.Addr(): wrong} {
 		eachClient(t, func(t *testing.T, open func(string) store) {
 			now := func() int { n, _ := strconv.Atoi(connections(t, s)); return n }
@@ -183,9 +152,7 @@ func fill(t *testing.T, s *redistest.Server, free int) func() {
 	// refused takes another connection, and reports whether the server sent it away.
 	refused := func() bool {
 		nc, err := net.Dial("tcp", s.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		t.Cleanup(func() { _ = nc.Close() })
 		if _, err := nc.Write([]byte("PING\r\n")); err != nil {
 			return true
@@ -253,9 +220,7 @@ func TestAcquire_ErrorNamesThePrimaryThatTheSentinelsName(t *testing.T) {
 		"hung":    {hung.Host(), strconv.Itoa(hung.Port())},
 		"refused": {"127.0.0.1", "1"},
 	} {
-		if err := sentinel.Client().Do(background, "SENTINEL", "MONITOR", name, addr[0], addr[1], 1).Err(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, sentinel.Client().Do(background, "SENTINEL", "MONITOR", name, addr[0], addr[1], 1).Err())
 		eachClient(t, func(t *testing.T, open func(string) store) {
 			d := open("redis+sentinel://" + sentinel.Addr() + "?timeout=1s&master=" + name)
 			for range 2 {

@@ -96,9 +96,7 @@ func TestReplicas_R8_ServerWithoutWaitIsRefused(t *testing.T) {
 	redistest.StartReplica(t, renamed)
 	limited := redistest.Start(t)
 	redistest.StartReplica(t, limited)
-	if err := limited.Client().Do(background, "ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all", "-wait", "-info").Err(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, limited.Client().Do(background, "ACL", "SETUSER", "u", "on", ">pw", "~*", "&*", "+@all", "-wait", "-info").Err())
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		for name, url := range map[string]string{"renamed": renamed.URL(), "not permitted": "redis://u:pw@" + limited.Addr()} {
 			d := open(url + "?replicas=1&" + acknowledged + "&prefix=" + t.Name())

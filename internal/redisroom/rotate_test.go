@@ -27,15 +27,11 @@ func TestRotate_NewConnectionsUseThePasswordThatStandsInTheFile(t *testing.T) {
 				}
 				file := filepath.Join(t.TempDir(), "password")
 				write := func(password string) {
-					if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					noErr(t, os.WriteFile(file, []byte(password+"\n"), 0o600))
 				}
 				accept := func(password string) {
 					for _, s := range watched {
-						if err := s.Client().Do(background, "ACL", "SETUSER", "app", "on", "resetpass", ">"+password, "~*", "&*", "+@all").Err(); err != nil {
-							t.Fatal(err)
-						}
+						noErr(t, s.Client().Do(background, "ACL", "SETUSER", "app", "on", "resetpass", ">"+password, "~*", "&*", "+@all").Err())
 					}
 				}
 				cut := func() {
@@ -89,14 +85,10 @@ func TestRotate_NewConnectionsUseTheCertificateThatStandsInTheFile(t *testing.T)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		cert := filepath.Join(t.TempDir(), "cert.pem")
 		write := func(text []byte) {
-			if err := os.WriteFile(cert, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noErr(t, os.WriteFile(cert, text, 0o600))
 		}
 		good, err := os.ReadFile(files.ClientCert)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, err)
 		write(good)
 		d := open(server.URL() + "?timeout=2s&" + url.Values{"ca": {files.CA}, "cert": {cert}, "key": {files.ClientKey}}.Encode())
 		acquire(t, d, request(t.Name(), "a"), driver.Granted)

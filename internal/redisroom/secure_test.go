@@ -12,12 +12,8 @@ import (
 func TestTLS_ServesEveryFormOfURL(t *testing.T) {
 	single := redistest.StartTLS(t, true)
 	node := redistest.StartTLS(t, true, "--cluster-enabled", "yes")
-	if err := node.Client().ConfigSet(background, "cluster-announce-ip", node.Host()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := node.Client().Do(background, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
-		t.Fatal(err)
-	}
+	noErr(t, node.Client().ConfigSet(background, "cluster-announce-ip", node.Host()).Err())
+	noErr(t, node.Client().Do(background, "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err())
 	eventually(t, "cluster", func() bool {
 		return strings.Contains(node.Client().ClusterInfo(background).Val(), "cluster_state:ok")
 	})
@@ -58,9 +54,7 @@ func TestACL_HR_F9_RightsInTheDocumentationAreEnough(t *testing.T) {
 	user := func(s *redistest.Server, more ...any) {
 		t.Helper()
 		rules := append([]any{"ACL", "SETUSER", "locks", "on", ">pw"}, documented...)
-		if err := s.Client().Do(background, append(rules, more...)...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, s.Client().Do(background, append(rules, more...)...).Err())
 	}
 	user(server)
 	user(sentinel.Primary, "+role")

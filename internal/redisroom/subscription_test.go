@@ -64,9 +64,7 @@ func TestWatch_TheEndOfASubscriptionIsNoneOfItsNeighbours(t *testing.T) {
 		d := open(server.URL())
 		leaves, stays := listen(t, d), listen(t, d)
 		address := stays.Address()
-		if err := leaves.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, leaves.Close())
 		acquire(t, d, request("k", "a"), driver.Granted)
 		if _, err := d.Break(t.Context(), "k", "a", "a test"); err != nil {
 			t.Fatal(err)
@@ -77,9 +75,7 @@ func TestWatch_TheEndOfASubscriptionIsNoneOfItsNeighbours(t *testing.T) {
 		if now := stays.Address(); now != address || len(stays.hints) > 0 {
 			t.Errorf("address %q, was %q, and %d more hints", now, address, len(stays.hints))
 		}
-		if err := stays.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noErr(t, stays.Close())
 		nobodyListens(t, server)
 	})
 }
@@ -92,9 +88,7 @@ func TestWatch_TheEndOfASubscriptionWaitsForNoServerAndLeavesNothing(t *testing.
 		d := open(server.URL())
 		sub := listen(t, d)
 		server.Stop()
-		if err := sub.Close(); err != nil {
-			t.Error(err)
-		}
+		noErr(t, sub.Close())
 		server.Cont()
 		nobodyListens(t, server)
 	})
