@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,14 @@ func noErr(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// number returns a number that a server reports about itself.
+func number(t testing.TB, s *redistest.Server, section, name string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(s.Info(t, section)[name], 10, 64)
+	noErr(t, err)
+	return n
 }
 
 // newStore returns a store on a server, over go-redis.

@@ -2,7 +2,6 @@ package redisroom_test
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -31,11 +30,12 @@ func TestGlance_HR_D7_CostsTheSameHoweverManyWait(t *testing.T) {
 				}
 			}
 			glance() // loads the script
-			before := output(t, s)
+			output := func() int64 { return number(t, s, "stats", "total_net_output_bytes") }
+			before := output()
 			for _, n := range s.Calls(t, glance) {
 				commands += n
 			}
-			return commands, output(t, s) - before
+			return commands, output() - before
 		}
 		few, _ := look(2)
 		many, sent := look(1000)
@@ -46,12 +46,4 @@ func TestGlance_HR_D7_CostsTheSameHoweverManyWait(t *testing.T) {
 			t.Errorf("the server sent %d bytes", sent)
 		}
 	})
-}
-
-// output returns how many bytes the server has sent.
-func output(t *testing.T, s *redistest.Server) int64 {
-	t.Helper()
-	n, err := strconv.ParseInt(s.Info(t, "stats")["total_net_output_bytes"], 10, 64)
-	noErr(t, err)
-	return n
 }

@@ -49,13 +49,12 @@ func normal() bounds {
 // few are small bounds within which most faults are found.
 var few = bounds{states: 30, failed: 3, damaged: 2}
 
-// explored counts the parts of an exploration; commands counts the commands of the steps from its
-// first situations.
-type explored struct{ situations, depth, runs, failures, stalls, damages, commands int }
+// explored counts the situations of an exploration; commands counts the commands of the steps from
+// its first situations.
+type explored struct{ situations, depth, commands int }
 
 // explore takes every step from every situation, breadth first.
 func (l *lens) explore(w world, b bounds) (seen explored, err error) {
-	defer func() { seen.runs = l.runs }()
 	if w.calm {
 		b.failed, b.damaged = 0, 0
 	}
@@ -102,19 +101,15 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 				return seen, fmt.Errorf("after %s: list: %w", from.path(), err)
 			}
 		}
-		tries := []struct {
-			most  int
-			try   func(*situation, step) (int, error)
-			count *int
-		}{{b.failed, l.fail, &seen.failures}, {b.failed, l.stall, &seen.stalls}, {b.damaged, l.damage, &seen.damages}}
-		for _, try := range tries {
+		for _, try := range []struct {
+			most int
+			try  func(*situation, step) error
+		}{{b.failed, l.fail}, {b.failed, l.stall}, {b.damaged, l.damage}} {
 			for _, s := range w.steps {
 				if seen.situations > try.most {
 					break
 				}
-				n, err := try.try(from, s)
-				*try.count += n
-				if err != nil {
+				if err := try.try(from, s); err != nil {
 					return seen, fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
 				}
 			}
@@ -194,7 +189,7 @@ const oom = microscope.Error("OOM command not allowed when used memory > 'maxmem
 // fail makes each command fail in turn that can: every command before the first write, and after
 // it the commands whose failure the script catches. The keys are afterwards as before, or as the
 // answer reports.
-func (l *lens) fail(from *situation, s step) (n int, err error) {
+func (l *lens) fail(from *situation, s step) error {
 	_, _ = l.take(s, from.keys, from.now, from.least)
 	calls := slices.Clone(l.calls)
 	defer l.calm()
@@ -207,13 +202,12 @@ func (l *lens) fail(from *situation, s step) (n int, err error) {
 			failures = append(failures, "WRONGTYPE Operation against a key holding the wrong kind of value")
 		}
 		for _, failure := range failures {
-			n++
 			if err := l.failAt(from, s, i, failure); err != nil {
-				return n, fmt.Errorf("where %q, call %d, fails with %q: %w", c.Words, i, string(failure), err)
+				return fmt.Errorf("where %q, call %d, fails with %q: %w", c.Words, i, string(failure), err)
 			}
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // calm ends all disturbances of the scripts.
@@ -265,7 +259,7 @@ func (l *lens) agrees(from *situation, s step, got driver.Reply, gotErr error, k
 
 // stall delays the server before each command in turn, until one part of the room has ended, or
 // all.
-func (l *lens) stall(from *situation, s step) (n int, err error) {
+func (l *lens) stall(from *situation, s step) error {
 	_, _ = l.take(s, from.keys, from.now, from.least)
 	calls := len(l.calls)
 	jumps := []int64{100_000, 20_000_000}
@@ -275,13 +269,12 @@ func (l *lens) stall(from *situation, s step) (n int, err error) {
 	defer l.calm()
 	for i := range calls {
 		for _, jump := range jumps {
-			n++
 			if err := l.stallAt(from, s, i, jump); err != nil {
-				return n, fmt.Errorf("held up for %d µs before call %d: %w", jump, i, err)
+				return fmt.Errorf("held up for %d µs before call %d: %w", jump, i, err)
 			}
 		}
 	}
-	return n, nil
+	return nil
 }
 
 func (l *lens) stallAt(from *situation, s step, at int, jump int64) error {
@@ -335,14 +328,13 @@ func (l *lens) covered(from *situation, s step, got driver.Reply) error {
 // damage removes each of the keys in turn, and each part of a key, or replaces it, and takes the
 // step. No script fails half-way, every key ends, refusals are refusals of foreign data, and no
 // lock is granted together with a lease that the holder key still contains.
-func (l *lens) damage(from *situation, s step) (n int, err error) {
+func (l *lens) damage(from *situation, s step) error {
 	for what, keys := range damaged(from.keys) {
-		n++
 		if err := l.damageBy(from, s, keys); err != nil {
-			return n, fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	return n, nil
+	return nil
 }
 
 func damaged(keys microscope.Keys) map[string]microscope.Keys {
@@ -512,8 +504,7 @@ func TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d situations to depth %d; %d runs of a script, of them %d with a failure, %d held up, %d on damaged keys; %v",
-				seen.situations, seen.depth, seen.runs, seen.failures, seen.stalls, seen.damages, time.Since(start).Round(time.Millisecond))
+			t.Logf("%d situations to depth %d; %d runs of a script; %v", seen.situations, seen.depth, l.runs, time.Since(start).Round(time.Millisecond))
 			if *microscopeUpdate {
 				want[w.name] = seen.commands
 			}

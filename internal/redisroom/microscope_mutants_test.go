@@ -51,13 +51,12 @@ func TestMicroscope_Mutants(t *testing.T) {
 		defer mu.Unlock()
 		_, explained := reasons[m.Key()]
 		switch {
-		case strings.HasPrefix(outcome, "caught"):
-			caught++
-			if explained {
-				t.Errorf("caught, though survivors.txt lists it as undetectable: %s", m)
-			}
+		case explained && strings.HasPrefix(outcome, "wrong"):
+			t.Errorf("%s, though survivors.txt lists it as undetectable: %s", outcome, m)
 		case explained:
 			equal++
+		case strings.HasPrefix(outcome, "wrong"), strings.HasPrefix(outcome, "costly"):
+			caught++
 		default:
 			survived++
 			t.Logf("%s %s", outcome, m)
@@ -148,7 +147,8 @@ func (e exploration) judgeInTime(m source.Mutant) string {
 	}
 }
 
-// judge returns an empty outcome if the exploration is as without the change.
+// judge returns an empty outcome if the exploration is as without the change. A change is wrong if
+// it leads to an error, and costly if the steps take another number of commands.
 func (e exploration) judge(m source.Mutant) string {
 	l := newLens(lensStart)
 	defer l.server.Close()
@@ -159,9 +159,9 @@ func (e exploration) judge(m source.Mutant) string {
 	seen, err := l.explore(e.world, e.bounds)
 	switch {
 	case err != nil:
-		return "caught by " + e.world.name
+		return "wrong in " + e.world.name
 	case seen.commands != e.commands:
-		return "caught by the number of commands of " + e.world.name
+		return "costly in " + e.world.name
 	}
 	return ""
 }

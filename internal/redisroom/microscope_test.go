@@ -160,7 +160,7 @@ func readable(reply any) any {
 // fail follows its first write, and every key expires.
 func (l *lens) look(err error) {
 	calls := l.server.Calls
-	wrote := len(calls) > 0 && (calls[len(calls)-1].Wrote || calls[len(calls)-1].Changed != nil)
+	wrote := len(calls) > 0 && (calls[len(calls)-1].Wrote || calls[len(calls)-1].Changed)
 	var lua *microscope.ScriptError
 	switch {
 	case errors.As(err, &lua) && strings.Contains(lua.Text, context.DeadlineExceeded.Error()):

@@ -72,7 +72,7 @@ func TestRefused_HR_G1_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *test
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachClient(t, func(t *testing.T, open func(string) store) {
-				var before []string
+				var before []int64
 				for _, s := range counted[name] {
 					before = append(before, connections(t, s))
 				}
@@ -132,8 +132,8 @@ func TestRefused_HR_G1_SubscriptionLeavesNoConnection(t *testing.T) {
 	noErr(t, s.Client().Do(background, "ACL", "SETUSER", "deaf", "on", ">secret", "~*", "+@all", "-@pubsub").Err())
 	for url, s := range map[string]*redistest.Server{"redis://deaf:secret@" + s.Addr(): s, "redis://:wrong@" + wrong.Addr(): wrong} {
 		eachClient(t, func(t *testing.T, open func(string) store) {
-			now := func() int { n, _ := strconv.Atoi(connections(t, s)); return n }
-			made := func() int { n, _ := strconv.Atoi(s.Info(t, "stats")["total_connections_received"]); return n }
+			now := func() int64 { return connections(t, s) }
+			made := func() int64 { return number(t, s, "stats", "total_connections_received") }
 			before, first := now(), made()
 			if _, err := open(url).Watch(func(driver.Hint) {}); err != nil {
 				t.Fatal(err)
@@ -177,8 +177,8 @@ func fill(t *testing.T, s *redistest.Server, free int) func() {
 }
 
 // connections returns the number of connections of a server, including its own.
-func connections(t *testing.T, s *redistest.Server) string {
-	return s.Info(t, "clients")["connected_clients"]
+func connections(t *testing.T, s *redistest.Server) int64 {
+	return number(t, s, "clients", "connected_clients")
 }
 
 // TestRenew_HR_G2_LeaseIsRenewedOnAFullServer: P3 promises that a healthy store loses no lease.
@@ -196,7 +196,7 @@ func TestRenew_HR_G2_LeaseIsRenewedOnAFullServer(t *testing.T) {
 					reply, err = d.Acquire(background, request("k", "a"))
 					return err == nil
 				})
-				eventually(t, "full", func() bool { return connections(t, s) == "20" })
+				eventually(t, "full", func() bool { return connections(t, s) == 20 })
 				rest()
 				for range 5 {
 					replies, errs := renewAll(d, []driver.Ref{{Key: "k", ID: "a", TTL: 10 * time.Second, Uncontended: reply.Uncontended}})

@@ -30,17 +30,29 @@ func TestTLS_ServesEveryFormOfURL(t *testing.T) {
 			"sentinel": "rediss+sentinel://" + sentinel.Addr() + "?master=" + redistest.PrimaryName + "&" + files(watched),
 			"trusting": watched.URL() + "?skip-verify=true",
 		} {
-			d := open(rawURL)
-			key := t.Name() + form
-			e := listen(t, d)
-			acquire(t, d, request(key, "a"), driver.Granted)
-			acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
-			release(t, d, key, "a", driver.Released)
-			e.hear(t, driver.HintGranted, "b")
-			renew(t, d, lease(key, "b"), driver.Granted)
-			release(t, d, key, "b", driver.Released)
+			serves(t, open(rawURL), t.Name()+form, driver.HintGranted)
 		}
 	})
+}
+
+// serves makes a call of each kind, and expects the hint about the next holder.
+func serves(t *testing.T, d store, key string, next driver.HintKind) {
+	t.Helper()
+	e := listen(t, d)
+	acquire(t, d, request(key, "a"), driver.Granted)
+	acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
+	_, err := d.Break(background, key, "a", "why")
+	noErr(t, err)
+	e.hear(t, driver.HintBroken, "a")
+	e.hear(t, next, "b")
+	renew(t, d, lease(key, "b"), driver.Granted)
+	if snap, err := d.Inspect(background, key); err != nil || len(snap.Holders) != 1 {
+		t.Errorf("inspect %s: %+v, %v", key, snap, err)
+	}
+	if _, _, err := d.List(background, "", ""); err != nil {
+		t.Errorf("list: %v", err)
+	}
+	release(t, d, key, "b", driver.Released)
 }
 
 // TestACL_HR_F9_RightsInTheDocumentationAreEnough uses the rights in the documentation of the two
@@ -68,27 +80,11 @@ func TestACL_HR_F9_RightsInTheDocumentationAreEnough(t *testing.T) {
 			"sentinel": "redis+sentinel://locks:pw@" + sentinel.Sentinel.Addr() + "?master=" + redistest.PrimaryName,
 			"cluster":  strings.Replace(clusterURL(cluster, ""), "://", "://locks:pw@", 1),
 		} {
-			d := open(rawURL)
-			key := t.Name() + form
-			e := listen(t, d)
-			acquire(t, d, request(key, "a"), driver.Granted)
-			acquire(t, d, waiting(key, "b", e.Address()), driver.Queued)
+			next := driver.HintGranted
 			if form == "replicas" {
-				release(t, d, key, "a", driver.Released)
-			} else if _, err := d.Break(background, key, "a", "why"); err != nil {
-				t.Errorf("%s: break: %v", form, err)
-			} else {
-				e.hear(t, driver.HintBroken, "a")
-				e.hear(t, driver.HintGranted, "b")
+				next = driver.HintAsk // until they have its lease
 			}
-			renew(t, d, lease(key, "b"), driver.Granted)
-			if snap, err := d.Inspect(background, key); err != nil || len(snap.Holders) != 1 {
-				t.Errorf("%s: inspect: %+v, %v", form, snap, err)
-			}
-			if _, _, err := d.List(background, "", ""); err != nil {
-				t.Errorf("%s: list: %v", form, err)
-			}
-			release(t, d, key, "b", driver.Released)
+			serves(t, open(rawURL), t.Name()+form, next)
 		}
 	})
 }

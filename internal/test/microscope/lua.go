@@ -141,31 +141,27 @@ func (s *Server) call(caught bool) int {
 			return s.answer(caught, Error("ERR Lua redis lib command arguments must be strings or integers"))
 		}
 	}
-	s.Calls = append(s.Calls, Call{N: len(s.Calls), Words: words, Caught: caught})
-	c := &s.Calls[len(s.Calls)-1]
-	if c.N > 0 {
-		last := &s.Calls[c.N-1]
-		c.Wrote = last.Wrote
-		if last.Changed != nil {
-			c.Wrote = !s.Keys.Same(s.first)
+	wrote := false
+	if n := len(s.Calls); n > 0 {
+		last := &s.Calls[n-1]
+		wrote = last.Wrote
+		if last.Changed {
+			wrote = !s.Keys.Same(s.first)
 		}
 	}
+	s.Calls = append(s.Calls, Call{Words: words, Caught: caught, Wrote: wrote})
+	c := &s.Calls[len(s.Calls)-1]
 	if s.Before != nil {
 		c.Failed = s.Before(c)
 	}
 	if c.Failed != "" {
 		return s.answer(caught, c.Failed)
 	}
-	before := s.Keys
-	reply, changed := s.do(words)
-	c.Ran, c.Reply = true, reply
-	if changed {
-		c.Changed = before
-	}
-	if err, ok := reply.(Error); ok {
+	c.Reply, c.Changed = s.do(words)
+	if err, ok := c.Reply.(Error); ok {
 		c.Failed = err
 	}
-	return s.answer(caught, reply)
+	return s.answer(caught, c.Reply)
 }
 
 func (s *Server) answer(caught bool, reply any) int {

@@ -81,7 +81,6 @@ func (v Value) Type() string {
 
 // Call is one command of a script.
 type Call struct {
-	N     int // which it is, from 0
 	Words []string
 	// Caught is set for redis.pcall, which returns an error instead of raising it.
 	Caught bool
@@ -89,11 +88,10 @@ type Call struct {
 	Wrote bool
 	// Failed is the error that the command returned, if any.
 	Failed Error
-	// Ran is set unless Before stopped the command, and Reply is its answer.
-	Ran   bool
+	// Reply is its answer, unless Before stopped it.
 	Reply any
-	// Changed are the keys before the command, if it changed any.
-	Changed Keys
+	// Changed is set if the command changed a key.
+	Changed bool
 }
 
 // Message is a published message.
