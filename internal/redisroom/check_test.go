@@ -2,16 +2,14 @@ package redisroom_test
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
 func check(t *testing.T, d store) driver.Report {
@@ -171,36 +169,6 @@ func TestCheck_OfSentinels(t *testing.T) {
 	})
 }
 
-// balance returns the address of a proxy that connects each client to a server of its own.
-func balance(t *testing.T, next func() *redistest.Server) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	noErr(t, err)
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", next().Addr())
-			if err != nil {
-				_ = client.Close()
-				continue
-			}
-			for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
-				all.Go(func() {
-					_, _ = io.Copy(way[0], way[1])
-					_ = way[0].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(all.Wait)
-	t.Cleanup(func() { _ = l.Close() })
-	return l.Addr().String()
-}
-
 // wantNone checks that a check has no findings above a notice.
 func wantNone(t *testing.T, report driver.Report, check string) {
 	t.Helper()
@@ -215,11 +183,11 @@ func TestCheck_HR_H8_BalancerThatLeadsToTwoServers(t *testing.T) {
 	live.Test(t)
 	a, b := redistest.Start(t), redistest.Start(t)
 	var n atomic.Int64
-	two := balance(t, func() *redistest.Server { return []*redistest.Server{a, b}[n.Add(1)%2] })
-	one := balance(t, func() *redistest.Server { return a })
+	two := tcpproxy.Balance(t, func() string { return []string{a.Addr(), b.Addr()}[n.Add(1)%2] })
+	one := tcpproxy.Start(t, a.Addr())
 	eachClient(t, func(t *testing.T, open func(string) store) {
-		wantFinding(t, check(t, open("redis://"+two)), driver.Unsafe, "server", "2 servers")
-		wantNone(t, check(t, open("redis://"+one)), "server")
+		wantFinding(t, check(t, open("redis://"+two.Addr())), driver.Unsafe, "server", "2 servers")
+		wantNone(t, check(t, open("redis://"+one.Addr())), "server")
 	})
 }
 

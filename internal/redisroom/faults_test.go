@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
 var background = context.Background()
@@ -404,7 +405,7 @@ func TestAcquire_AServerThatHasBecomeAReplicaIsLeft(t *testing.T) {
 		old, next := redistest.Start(t), redistest.Start(t)
 		var leads atomic.Pointer[redistest.Server]
 		leads.Store(old)
-		d := open("redis://" + balance(t, leads.Load))
+		d := open("redis://" + tcpproxy.Balance(t, func() string { return leads.Load().Addr() }).Addr())
 		acquire(t, d, request("k", "a"), driver.Granted)
 		renew(t, d, lease("k", "a"), driver.Granted)
 		host, port, err := net.SplitHostPort(next.Addr())

@@ -3,7 +3,6 @@ package redisroom_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"runtime/debug"
 	"slices"
@@ -18,16 +17,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// occupied starts a server that serves no more clients.
-func occupied(t *testing.T) *redistest.Server {
+// connections returns the number of connections of a server, including its own.
+func connections(t *testing.T, s *redistest.Server) int64 {
+	return number(t, s, "clients", "connected_clients")
+}
+
+// serveMore makes a server refuse all connections after n more.
+func serveMore(t *testing.T, s *redistest.Server, n int64) {
 	t.Helper()
-	s := redistest.Start(t, "--maxclients", "10")
-	for range 12 {
-		nc, err := net.Dial("tcp", s.Addr())
-		noErr(t, err)
-		t.Cleanup(func() { _ = nc.Close() })
-	}
-	return s
+	noErr(t, s.Client().ConfigSet(background, "maxclients", fmt.Sprint(connections(t, s)+n)).Err())
 }
 
 // TestRefused_HR_G1_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened: single callers and callers in
@@ -40,6 +38,8 @@ func TestRefused_HR_G1_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *test
 	cluster, sentinel := redistest.StartCluster(t, 2), redistest.StartSentinel(t)
 	plain, secure := redistest.Start(t), redistest.StartTLS(t, false)
 	secureSentinel, strict := redistest.StartSentinelTLS(t, secure), redistest.StartTLS(t, true)
+	occupied := redistest.Start(t)
+	serveMore(t, occupied, 0)
 	ca := func(s *redistest.Server) string { return url.QueryEscape(s.Certificates().CA) }
 	counted := map[string][]*redistest.Server{ // whose connections are counted
 		"wrong password": {secret}, "no password": {secret}, "no user of a cluster": cluster.Nodes, "no user of a sentinel": {sentinel.Sentinel},
@@ -51,7 +51,7 @@ func TestRefused_HR_G1_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *test
 		"wrong password":         {"redis://:wrong@" + secret.Addr(), "check user name and password", driver.ErrPermanent},
 		"no password":            {"redis://" + secret.Addr() + "/1", "requires a password", nil},
 		"no such database":       {"redis://:secret@" + secret.Addr() + "/99", "fewer databases", driver.ErrPermanent},
-		"no clients more":        {"redis://" + occupied(t).Addr(), "maxclients", nil},
+		"no clients more":        {"redis://" + occupied.Addr(), "maxclients", nil},
 		"plain text to TLS":      {"redis://" + secure.Addr(), "TLS", nil},
 		"TIME is disabled":       {"redis://" + redistest.Start(t, "--rename-command", "TIME", "").Addr(), "TIME", nil},
 		"no server":              {"redis://127.0.0.1:1", "refused", nil},
@@ -144,51 +144,14 @@ func TestRefused_HR_G1_SubscriptionLeavesNoConnection(t *testing.T) {
 	}
 }
 
-// fill takes all free connections of a server but some, and returns a function that takes the
-// remaining ones, too.
-func fill(t *testing.T, s *redistest.Server, free int) func() {
-	t.Helper()
-	var held []net.Conn
-	// refused takes another connection, and reports whether the server sent it away.
-	refused := func() bool {
-		nc, err := net.Dial("tcp", s.Addr())
-		noErr(t, err)
-		t.Cleanup(func() { _ = nc.Close() })
-		if _, err := nc.Write([]byte("PING\r\n")); err != nil {
-			return true
-		}
-		answer := make([]byte, 1)
-		_ = nc.SetReadDeadline(time.Now().Add(10 * time.Second))
-		if _, err := nc.Read(answer); err != nil || answer[0] != '+' {
-			return true
-		}
-		held = append(held, nc)
-		return false
-	}
-	all := func() {
-		for !refused() {
-		}
-	}
-	all()
-	for _, nc := range held[:free] {
-		_ = nc.Close()
-	}
-	return all
-}
-
-// connections returns the number of connections of a server, including its own.
-func connections(t *testing.T, s *redistest.Server) int64 {
-	return number(t, s, "clients", "connected_clients")
-}
-
 // TestRenew_HR_G2_LeaseIsRenewedOnAFullServer: P3 promises that a healthy store loses no lease.
 func TestRenew_HR_G2_LeaseIsRenewedOnAFullServer(t *testing.T) {
-	for name, free := range map[string]int{"connected with the grant": 2, "by the connection of the grant": 1} {
+	for name, free := range map[string]int64{"connected with the grant": 2, "by the connection of the grant": 1} {
 		t.Run(name, func(t *testing.T) {
 			eachClient(t, func(t *testing.T, open func(string) store) {
-				s := redistest.Start(t, "--maxclients", "20")
-				connections(t, s) // so that it has its connection
-				rest := fill(t, s, free)
+				s := redistest.Start(t)
+				serveMore(t, s, free)
+				full := connections(t, s) + free
 				d := open(s.URL())
 				var reply driver.Reply
 				eventually(t, "granted", func() bool {
@@ -196,8 +159,7 @@ func TestRenew_HR_G2_LeaseIsRenewedOnAFullServer(t *testing.T) {
 					reply, err = d.Acquire(background, request("k", "a"))
 					return err == nil
 				})
-				eventually(t, "full", func() bool { return connections(t, s) == 20 })
-				rest()
+				eventually(t, "full", func() bool { return connections(t, s) == full })
 				for range 5 {
 					replies, errs := renewAll(d, []driver.Ref{{Key: "k", ID: "a", TTL: 10 * time.Second, Uncontended: reply.Uncontended}})
 					if errs[0] != nil || replies[0].State != driver.Granted {

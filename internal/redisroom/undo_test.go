@@ -199,17 +199,6 @@ func TestReplicas_RenewalWithALateAnswerKeepsTheLease(t *testing.T) {
 	}
 }
 
-// TestReplicas_RenewalOfALeaseThatALateUndoMayEndIsRefused: the undo had no answer.
-func TestReplicas_RenewalOfALeaseThatALateUndoMayEndIsRefused(t *testing.T) {
-	r, s := newReplicated()
-	r.acked, r.undo = 0, func() error { return errLost }
-	_, err := s.Acquire(t.Context(), asking("a"))
-	wantDoubt(t, err)
-	r.acked = 1
-	_, err = renewOne(t, s, "a")
-	wantDoubt(t, err)
-}
-
 // TestReplicas_GrantWhoseWaitWasCutOffIsUncertain: an error of WAIT describes the
 // acknowledgement and not the grant.
 func TestReplicas_GrantWhoseWaitWasCutOffIsUncertain(t *testing.T) {
@@ -222,13 +211,15 @@ func TestReplicas_GrantWhoseWaitWasCutOffIsUncertain(t *testing.T) {
 }
 
 // The request that undoes a grant may arrive late, and must not end a later grant of the
-// same id and visit.
+// same id and visit, nor a lease that a renewal has confirmed.
 func TestReplicas_R8_IdOfAnUndoingOnItsWayIsOfNoMoreUse(t *testing.T) {
 	r, s := newReplicated()
 	r.acked, r.undo = 0, func() error { return errLost }
 	_, err := s.Acquire(t.Context(), asking("a"))
 	wantDoubt(t, err)
 	r.acked = 1
+	_, err = renewOne(t, s, "a")
+	wantDoubt(t, err)
 	mustAcquire(t, s, driver.Gone, asking("a"))
 	mustAcquire(t, s, driver.Granted, asking("a", visiting("other")))
 }

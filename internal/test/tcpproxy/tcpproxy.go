@@ -16,7 +16,7 @@ import (
 // one read of up to 64 KB.
 type Proxy struct {
 	listener net.Listener
-	upstream string
+	upstream func() string
 	running  sync.WaitGroup
 
 	mu    sync.Mutex
@@ -52,6 +52,12 @@ func (c *Cut) Let() { close(c.let) }
 
 // Start starts a proxy to a server, such as "127.0.0.1:5432". It ends with the test.
 func Start(tb testing.TB, upstream string) *Proxy {
+	tb.Helper()
+	return Balance(tb, func() string { return upstream })
+}
+
+// Balance is [Start] for a server that upstream chooses for each connection.
+func Balance(tb testing.TB, upstream func() string) *Proxy {
 	tb.Helper()
 	l, err := redistest.Listen()
 	if err != nil {
@@ -154,7 +160,7 @@ func (p *Proxy) connect(client net.Conn) {
 	slow := p.slow
 	p.mu.Unlock()
 	time.Sleep(slow)
-	server, err := net.Dial("tcp", p.upstream)
+	server, err := net.Dial("tcp", p.upstream())
 	if err != nil {
 		return
 	}
