@@ -1,6 +1,7 @@
 package rediscluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ import (
 // town is a cluster in memory.
 type town struct {
 	mu     sync.Mutex
-	owner  string            // of all slots
+	owner  string            // of all slots, or of the first half
+	second string            // of the second half, if it has an owner of its own
 	deaf   map[string]bool   // nodes that do not answer
 	down   map[string]bool   // nodes that cannot be reached
 	errs   map[string]string // answers of nodes to commands
@@ -79,8 +81,9 @@ func (h *house) Ask(ctx context.Context, _ string, words ...string) (any, error)
 	if h.single {
 		return nil, redisroom.ReplyError("ERR This instance has cluster support disabled")
 	}
-	host, _, _ := strings.Cut(h.owner, ":")
-	return []any{entry(0, Slots-1, []any{host, int64(1), "id"})}, nil
+	first, _, _ := strings.Cut(h.owner, ":")
+	second, _, _ := strings.Cut(cmp.Or(h.second, h.owner), ":")
+	return []any{entry(0, Slots/2-1, []any{first, int64(1), "id"}), entry(Slots/2, Slots-1, []any{second, int64(1), "id"})}, nil
 }
 
 func (h *house) Changes() uint64 { return 0 }
@@ -178,6 +181,24 @@ func TestClient_HR_H3_WhatWasNotSentGoesToTheSuccessor(t *testing.T) {
 		}
 		if took := time.Since(start); took > timeout/4 {
 			t.Errorf("the error came after %v", took)
+		}
+	})
+}
+
+func TestClient_L11_HungNodeDelaysOnlyItsOwnCommands(t *testing.T) {
+	inTown(t, []string{"a:1", "b:1"}, func(t *testing.T, o *town, c *Client) {
+		o.change(func() { o.second, o.deaf["a:1"] = "b:1", true })
+		other := []string{"EVALSHA", "sha", "1", "a"} // of the second half
+		start := time.Now()
+		var answered []int
+		c.Run(t.Context(), [][]string{get, other, get, other}, redisroom.Acks{}, func(i int, a redisroom.Answer) {
+			answered = append(answered, i)
+			if hung := i%2 == 0; hung != (a.Err != nil) || !hung && time.Since(start) > timeout/4 {
+				t.Errorf("command %d: %v, %v after %v", i, a.Reply, a.Err, time.Since(start))
+			}
+		})
+		if len(answered) != 4 || answered[0]%2 == 0 || answered[1]%2 == 0 {
+			t.Errorf("answered in the order %d", answered)
 		}
 	})
 }

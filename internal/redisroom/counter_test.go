@@ -189,7 +189,7 @@ func TestCounter_StaysOutOfCallsInASlotThatMoves(t *testing.T) {
 			row.before(t, d, e, key)
 			move := c.Move(key)
 			if row.first != "" {
-				move.Named(strings.ReplaceAll(row.first, "KEY", key))
+				noErr(t, move.Named(strings.ReplaceAll(row.first, "KEY", key)))
 			}
 			done := make(chan error, 1)
 			go func() { done <- row.call(d, key) }()
@@ -198,8 +198,8 @@ func TestCounter_StaysOutOfCallsInASlotThatMoves(t *testing.T) {
 				done <- err
 			case <-time.After(200 * time.Millisecond): // it waits for the end of the move
 			}
-			move.Rest()
-			move.End()
+			noErr(t, move.Rest())
+			noErr(t, move.End())
 			if err := <-done; err != nil {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -11,128 +11,99 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Move is the migration of a slot of a cluster to another node. A step that fails
-// fails the test.
+// Move is the migration of a slot of a cluster to another node. Its steps may be called on any
+// goroutine.
 type Move struct {
-	*Transfer
-	c *Cluster
-}
-
-// Move begins to move the slot of a key to another primary. No key has moved
-// yet, but the slot is marked as moving on both sides.
-func (c *Cluster) Move(key string) *Move {
-	c.tb.Helper()
-	t, err := c.Transfer(key, nil)
-	c.must("begin to move "+key, err)
-	return &Move{t, c}
-}
-
-// One moves a single key.
-func (m *Move) One() {
-	m.c.tb.Helper()
-	m.c.must("move one", m.Transfer.One())
-}
-
-// Named moves the keys that begin with prefix.
-func (m *Move) Named(prefix string) {
-	m.c.tb.Helper()
-	m.c.must("move "+prefix, m.keys(1<<20, prefix))
-}
-
-// Rest moves all keys that are left, but does not end the move.
-func (m *Move) Rest() {
-	m.c.tb.Helper()
-	m.c.must("move the rest", m.Transfer.Rest())
-}
-
-// End assigns the slot to its new owner.
-func (m *Move) End() {
-	m.c.tb.Helper()
-	m.c.must("end the move", m.Transfer.End())
-}
-
-// Transfer is a [Move] whose steps may fail, because the cluster has faults at the same
-// time. They may be called on any goroutine.
-type Transfer struct {
 	slot     int64
 	From, To *Server
 }
 
-// Transfer begins a [Transfer] of the slot of a key to a primary, or to any if
-// it is nil.
-func (c *Cluster) Transfer(key string, to *Server) (*Transfer, error) {
+// Move begins to move the slot of a key to another primary, and fails the test if it cannot. No key
+// has moved yet, but the slot is marked as moving on both sides.
+func (c *Cluster) Move(key string) *Move {
+	c.tb.Helper()
+	m, err := c.TryMove(key, nil)
+	c.must("begin to move "+key, err)
+	return m
+}
+
+// TryMove is [Cluster.Move] to a primary, or to any if it is nil.
+func (c *Cluster) TryMove(key string, to *Server) (*Move, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	slot, err := c.Nodes[0].Client().ClusterKeySlot(ctx, key).Result()
 	if err != nil {
 		return nil, err
 	}
-	t := &Transfer{slot: slot}
+	m := &Move{slot: slot}
 	for _, node := range c.Nodes {
 		primary, serves := node.serves(ctx, slot)
 		switch {
 		case primary && serves:
-			t.From = node
-		case primary && (to == nil && t.To == nil || node == to):
-			t.To = node
+			m.From = node
+		case primary && (to == nil && m.To == nil || node == to):
+			m.To = node
 		}
 	}
-	if t.From == nil || t.To == nil {
+	if m.From == nil || m.To == nil {
 		return nil, fmt.Errorf("slot %d: no node serves it, or it cannot move there", slot)
 	}
-	if err := t.set(ctx, t.To, "IMPORTING", t.From); err != nil {
+	if err := m.set(ctx, m.To, "IMPORTING", m.From); err != nil {
 		return nil, err
 	}
-	return t, t.set(ctx, t.From, "MIGRATING", t.To)
+	return m, m.set(ctx, m.From, "MIGRATING", m.To)
 }
 
-// One moves a single key, see [Move.One].
-func (t *Transfer) One() error { return t.keys(1, "") }
+// One moves a single key.
+func (m *Move) One() error { return m.keys(1, "") }
 
-// Rest moves all keys that are left, see [Move.Rest].
-func (t *Transfer) Rest() error { return t.keys(1<<20, "") }
+// Named moves the keys that begin with prefix.
+func (m *Move) Named(prefix string) error { return m.keys(1<<20, prefix) }
+
+// Rest moves all keys that are left, but does not end the move.
+func (m *Move) Rest() error { return m.Named("") }
 
 // keys moves those of the first keys that begin with prefix. The number of keys does not grow during that:
 // a slot that is being moved accepts no new keys.
-func (t *Transfer) keys(most int, prefix string) error {
+func (m *Move) keys(most int, prefix string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	keys, err := t.From.Client().ClusterGetKeysInSlot(ctx, int(t.slot), most).Result()
+	keys, err := m.From.Client().ClusterGetKeysInSlot(ctx, int(m.slot), most).Result()
 	for _, key := range keys {
 		if !strings.HasPrefix(key, prefix) {
 			continue
 		}
-		err = errors.Join(err, t.From.admin("MIGRATE", t.To.Host(), strconv.Itoa(t.To.Port()), key, 0, patience.Milliseconds()))
+		err = errors.Join(err, m.From.admin("MIGRATE", m.To.Host(), strconv.Itoa(m.To.Port()), key, 0, patience.Milliseconds()))
 	}
 	return err
 }
 
-// End assigns the slot, see [Move.End]. The new owner gets it first, since only it can
+// End assigns the slot to its new owner. The new owner gets it first, since only it can
 // announce that to the cluster.
-func (t *Transfer) End() error {
+func (m *Move) End() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return errors.Join(t.set(ctx, t.To, "NODE", t.To), t.set(ctx, t.From, "NODE", t.To))
+	return errors.Join(m.set(ctx, m.To, "NODE", m.To), m.set(ctx, m.From, "NODE", m.To))
 }
 
 // set sets the state of the slot on a node.
-func (t *Transfer) set(ctx context.Context, at *Server, what string, node *Server) error {
+func (m *Move) set(ctx context.Context, at *Server, what string, node *Server) error {
 	id, err := node.Client().ClusterMyID(ctx).Result()
 	if err != nil {
 		return err
 	}
-	return at.admin("CLUSTER", "SETSLOT", t.slot, what, id)
+	return at.admin("CLUSTER", "SETSLOT", m.slot, what, id)
 }
 
 // Settled reports whether all nodes that answer know the new owner.
-func (t *Transfer) Settled(c *Cluster) bool {
+func (m *Move) Settled(c *Cluster) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return !slices.ContainsFunc(c.Nodes, func(node *Server) bool {
 		shards, err := node.Client().ClusterShards(ctx).Result()
 		return err == nil && !slices.ContainsFunc(shards, func(s redis.ClusterShard) bool {
-			owns := func(n redis.Node) bool { return n.Port == int64(t.To.port) && n.Role == "master" }
-			return holds(s, t.slot) && slices.ContainsFunc(s.Nodes, owns)
+			owns := func(n redis.Node) bool { return n.Port == int64(m.To.port) && n.Role == "master" }
+			return holds(s, m.slot) && slices.ContainsFunc(s.Nodes, owns)
 		})
 	})
 }

@@ -137,7 +137,7 @@ func (c *cluster) moves(name string, halfWay time.Duration) chaos.Havoc {
 
 // move moves the slot of a key to a node, and returns the node that had it.
 func (c *cluster) move(key string, to *redistest.Server, halfWay time.Duration) (from *redistest.Server, err error) {
-	m, err := c.Transfer(key, to)
+	m, err := c.TryMove(key, to)
 	if err != nil {
 		return nil, err
 	}
