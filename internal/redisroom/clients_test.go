@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -155,6 +156,18 @@ func renewAll(d driver.Driver, refs []driver.Ref) ([]driver.Reply, []error) {
 
 func lease(key, id string) driver.Ref {
 	return driver.Ref{Key: key, ID: id, TTL: life, TicketTTL: life}
+}
+
+// listed returns all keys of a listing, sorted.
+func listed(t testing.TB, d store, prefix string) (keys []string) {
+	t.Helper()
+	for cursor, first := "", true; first || cursor != ""; first = false {
+		some, next, err := d.List(context.Background(), prefix, cursor)
+		noErr(t, err)
+		keys, cursor = append(keys, some...), next
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 // ears is a subscription and its hints.

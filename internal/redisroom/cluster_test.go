@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,15 +47,8 @@ func TestCluster_ServesAllSlots(t *testing.T) {
 				t.Fatalf("renew %s: %+v, %v", refs[i].Key, replies[i], errs[i])
 			}
 		}
-		var listed []string
-		for cursor, first := "", true; first || cursor != ""; first = false {
-			keys, next, err := d.List(background, "k", cursor)
-			noErr(t, err)
-			listed, cursor = append(listed, keys...), next
-		}
-		slices.Sort(listed)
-		if listed = slices.Compact(listed); len(listed) != n {
-			t.Errorf("%d keys listed, want %d", len(listed), n)
+		if keys := listed(t, d, "k"); len(keys) != n {
+			t.Errorf("%d keys listed, want %d", len(keys), n)
 		}
 		for _, ref := range refs {
 			release(t, d, ref.Key, "a", driver.Released)

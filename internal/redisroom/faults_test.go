@@ -91,16 +91,7 @@ func TestList_ShowsLocksOfOthersUnderAPrefix(t *testing.T) {
 			{"jobs:", "", []string{"ours", "theirs"}},
 		} {
 			d := open(s.URL() + "?prefix=" + row.store)
-			var keys []string
-			for cursor := ""; ; {
-				some, next, err := d.List(background, row.prefix, cursor)
-				noErr(t, err)
-				if keys, cursor = append(keys, some...), next; next == "" {
-					break
-				}
-			}
-			slices.Sort(keys)
-			if keys = slices.Compact(keys); !slices.Equal(keys, row.want) {
+			if keys := listed(t, d, row.prefix); !slices.Equal(keys, row.want) {
 				t.Errorf("store %q, prefix %q: %q, want %q", row.store, row.prefix, keys, row.want)
 			}
 		}

@@ -542,6 +542,11 @@ func playOneKey(l *lens) error {
 			}
 		}
 	}
+	short := microscope.Keys{lensPrefix + lensKey: textUntil("b x {} 9", lensMS+300)}
+	got, err := l.take(renews(driver.Ref{ID: idB, Uncontended: true}), short, lensStart, lensStart-1)
+	if err := cmp.Or(err, equal("the token of a short lease", got.Token, 9)); err != nil {
+		return err
+	}
 	for _, text := range []string{idB + " ", idB + " x {}", idB + " x 0 1 0 0 300 0 0 A - {} ", "*"} {
 		keys := microscope.Keys{lensPrefix + lensKey: textUntil(text, lensMS+300)}
 		_, err := l.take(renewsAlone(driver.Ref{ID: idB}), keys, lensStart, lensStart-1)

@@ -57,8 +57,9 @@ func TestBreak_IsToldThroughoutACluster(t *testing.T) {
 }
 
 // Subscriptions may share a connection, and all of them share a channel. The end of one
-// disturbs no other.
-func TestWatch_TheEndOfASubscriptionIsNoneOfItsNeighbours(t *testing.T) {
+// disturbs no other, and waits for no server: if the server hangs, no channel stays subscribed once
+// it goes on.
+func TestWatch_TheEndOfASubscriptionDisturbsNoOtherAndLeavesNothing(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(url string) store) {
 		server := redistest.Start(t)
 		d := open(server.URL())
@@ -66,9 +67,8 @@ func TestWatch_TheEndOfASubscriptionIsNoneOfItsNeighbours(t *testing.T) {
 		address := stays.Address()
 		noErr(t, leaves.Close())
 		acquire(t, d, request("k", "a"), driver.Granted)
-		if _, err := d.Break(t.Context(), "k", "a", "a test"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := d.Break(t.Context(), "k", "a", "a test")
+		noErr(t, err)
 		if hint := <-stays.hints; hint.Kind != driver.HintBroken || hint.ID != "a" { // no HintResync before it
 			t.Errorf("heard %+v", hint)
 		}
@@ -77,19 +77,12 @@ func TestWatch_TheEndOfASubscriptionIsNoneOfItsNeighbours(t *testing.T) {
 		}
 		noErr(t, stays.Close())
 		nobodyListens(t, server)
-	})
-}
 
-// TestWatch_TheEndOfASubscriptionWaitsForNoServerAndLeavesNothing: if a subscription ends while
-// the server hangs, no channel stays subscribed once the server goes on.
-func TestWatch_TheEndOfASubscriptionWaitsForNoServerAndLeavesNothing(t *testing.T) {
-	eachClient(t, func(t *testing.T, open func(url string) store) {
-		server := redistest.Start(t)
-		d := open(server.URL())
-		sub := listen(t, d)
+		hung := listen(t, d)
 		server.Stop()
-		noErr(t, sub.Close())
+		err = hung.Close()
 		server.Cont()
+		noErr(t, err)
 		nobodyListens(t, server)
 	})
 }

@@ -3,6 +3,7 @@ package failover_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,33 +16,19 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// promoted waits until a replica serves the slots of its primary, and the other
-// primaries know it.
-func promoted(r *rig, cluster *redistest.Cluster, replica *redistest.Server, dead ...*redistest.Server) {
+// promoted waits until a replica serves the slots of its dead primary, and the other primaries
+// know it.
+func promoted(r *rig, cluster *redistest.Cluster, replica, dead *redistest.Server) {
 	r.Helper()
-	r.eventually("promoted", func() bool {
-		for _, node := range cluster.Nodes {
-			if len(dead) > 0 && node == dead[0] {
-				continue
-			}
-			text, err := node.Client().ClusterNodes(context.Background()).Result()
-			if err != nil || !strings.Contains(primaryLines(text), fmt.Sprintf(":%d@", replica.Port())) {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-// primaryLines returns the lines of CLUSTER NODES of healthy primaries.
-func primaryLines(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		if strings.Contains(line, "master") && !strings.Contains(line, "fail") {
-			lines = append(lines, line)
-		}
+	primary := func(line string) bool {
+		return strings.Contains(line, fmt.Sprintf(":%d@", replica.Port())) && strings.Contains(line, "master") && !strings.Contains(line, "fail")
 	}
-	return strings.Join(lines, "")
+	r.eventually("promoted", func() bool {
+		return !slices.ContainsFunc(cluster.Nodes, func(node *redistest.Server) bool {
+			text, _ := node.Client().ClusterNodes(context.Background()).Result()
+			return node != dead && !slices.ContainsFunc(strings.Split(text, "\n"), primary)
+		})
+	})
 }
 
 // within is the time limit of a step on a busy machine. A step that waits for a timeout of a
