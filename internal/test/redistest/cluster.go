@@ -127,9 +127,7 @@ func (c *Cluster) await() {
 			}
 			return false
 		}
-		if !eventually(patience, healthy) {
-			c.tb.Fatalf("redistest: cluster not healthy after %v", patience)
-		}
+		await(c.tb, "cluster not healthy", healthy)
 	}
 }
 

@@ -103,12 +103,12 @@ func (s *Server) Keys(tb testing.TB) []string {
 	return keys
 }
 
-// eventually calls ok until it returns true, and a last time when the time is up.
-func eventually(within time.Duration, ok func() bool) bool {
-	for deadline := time.Now().Add(within); time.Now().Before(deadline); time.Sleep(pollInterval) {
-		if ok() {
-			return true
+// await waits until ok returns true, and ends the test with what if it does not.
+func await(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(pollInterval) {
+		if time.Now().After(deadline) {
+			tb.Fatalf("redistest: %s after %v", what, patience)
 		}
 	}
-	return ok()
 }

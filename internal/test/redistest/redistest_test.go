@@ -44,16 +44,13 @@ func TestServer_EndsWithTheTestBinary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := func() bool {
+	await(t, "the server outlives the test binary", func() bool {
 		conn, err := net.Dial("tcp", strings.TrimSpace(addr))
 		if err == nil {
 			conn.Close()
 		}
 		return err != nil
-	}
-	if !eventually(patience, gone) {
-		t.Fatalf("the server on %s outlives the test binary", addr)
-	}
+	})
 }
 
 // Another program may take the port of a server that is down, but at another address.

@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,10 +56,9 @@ func StartSentinels(tb testing.TB, replicas, sentinels int, env ...string) *Sent
 	s.Replica, s.Sentinel = s.Replicas[0], s.Sentinels[0]
 	wanted := fmt.Sprintf("name=%s,status=ok,address=%s,slaves=%d,sentinels=%d", PrimaryName, s.Primary.Addr(), replicas, sentinels)
 	for _, sentinel := range s.Sentinels {
-		known := func() bool { return sentinel.Info(tb, "sentinel")["master0"] == wanted }
-		if !eventually(patience, known) {
-			tb.Fatalf("redistest: a sentinel does not know all sentinels and replicas after %v", patience)
-		}
+		await(tb, "a sentinel does not know all sentinels and replicas", func() bool {
+			return sentinel.Info(tb, "sentinel")["master0"] == wanted
+		})
 	}
 	return s
 }
@@ -105,18 +105,12 @@ func (s *Sentinel) Addrs() []string {
 // Promoted waits until a replica has become the primary, and returns it.
 func (s *Sentinel) Promoted() *Server {
 	s.tb.Helper()
-	var promoted *Server
-	found := func() bool {
-		i := slices.IndexFunc(s.Replicas, func(r *Server) bool { return r.Info(s.tb, "replication")["role"] == "master" })
-		if i >= 0 {
-			promoted = s.Replicas[i]
-		}
+	i := -1
+	await(s.tb, "no replica was promoted", func() bool {
+		i = slices.IndexFunc(s.Replicas, func(r *Server) bool { return r.Info(s.tb, "replication")["role"] == "master" })
 		return i >= 0
-	}
-	if !eventually(patience, found) {
-		s.tb.Fatalf("redistest: no replica was promoted after %v", patience)
-	}
-	return promoted
+	})
+	return s.Replicas[i]
 }
 
 // StartReplica starts a replica of a server and waits until both find it in
@@ -131,20 +125,12 @@ func StartReplica(tb testing.TB, primary *Server) *Server {
 func awaitReplica(tb testing.TB, primary, replica *Server) {
 	tb.Helper()
 	port := fmt.Sprintf("port=%d,state=online", replica.Port())
-	inStep := func() bool {
-		if replica.Info(tb, "replication")["master_link_status"] != "up" {
-			return false
-		}
-		for _, value := range primary.Info(tb, "replication") {
-			if strings.Contains(value, port) {
-				return true
-			}
-		}
-		return false
-	}
-	if !eventually(patience, inStep) {
-		tb.Fatalf("redistest: replica not in step after %v", patience)
-	}
+	await(tb, "replica not in step", func() bool {
+		online := slices.ContainsFunc(slices.Collect(maps.Values(primary.Info(tb, "replication"))), func(value string) bool {
+			return strings.Contains(value, port)
+		})
+		return online && replica.Info(tb, "replication")["master_link_status"] == "up"
+	})
 }
 
 // Replicated returns when all writes so far have reached n replicas. On a
