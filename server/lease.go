@@ -229,7 +229,9 @@ func (s *Server) renewBatch(w *answer, r *http.Request) error {
 			s.trail.answered(&all[i])
 		}
 	}()
-	s.verbs.Renew(ctx, refs, func(i int, got driver.Reply, err error) { all[i].answer(i, got, err) })
+	if len(refs) > 0 {
+		s.verbs.Renew(ctx, refs, func(i int, got driver.Reply, err error) { all[i].answer(i, got, err) })
+	}
 	var gone []event
 	for i, at := range index {
 		e := &all[i]

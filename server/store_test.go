@@ -92,9 +92,6 @@ func (s *hooked) Acquire(ctx context.Context, req driver.Request) (driver.Reply,
 }
 
 func (s *hooked) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	if len(refs) == 0 {
-		return
-	}
 	replies, errs := make([]driver.Reply, len(refs)), make([]error, len(refs))
 	first, err := s.around(ctx, call{"renew", refs[0]}, func() (driver.Reply, error) {
 		s.Driver.Renew(ctx, refs, func(i int, reply driver.Reply, err error) { replies[i], errs[i] = reply, err })
