@@ -1,13 +1,12 @@
 package etcddriver
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
@@ -17,19 +16,15 @@ import (
 // TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote cuts connections before and after writes.
 func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	c := new(play.Chain)
-	var all sync.WaitGroup
 	var proxies []*tcpproxy.Proxy
-	for i := range 4 {
+	var tables []roomdriver.Table
+	for range 4 {
 		p, d, _ := through(t)
-		proxies = append(proxies, p)
-		for j := range 2 {
-			all.Go(func() { c.Work(ctx, d.table, fmt.Sprint(i, ".", j)) })
-		}
+		proxies, tables = append(proxies, p), append(tables, d.table, d.table)
 	}
+	c := play.StartChain(t, tables...)
 	for i := range 20 {
-		switch p, text := proxies[i%4], fmt.Sprint(i%4, "."); i % 3 {
+		switch p, text := proxies[i%4], fmt.Sprint(2*(i%4), "."); i % 3 {
 		case 0:
 			<-p.CutBefore(text).Fired()
 		case 1:
@@ -38,9 +33,7 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 			p.CutAll()
 		}
 	}
-	cancel()
-	all.Wait()
-	c.Judge(t)
+	c.Judge()
 }
 
 // fault disturbs a cluster, and returns when it is over.
@@ -88,17 +81,10 @@ func TestCluster_LosesNoLockInManyFaults(t *testing.T) {
 
 func disturb(t *testing.T, rounds int, faults []fault) {
 	c := startCluster(t, 3)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	records := new(play.Chain)
-	var all sync.WaitGroup
+	records := play.StartChain(t, openURL(t, c.url()).table, openURL(t, c.url()).table)
 	var stores []driver.Driver
-	for i := range 8 {
+	for range 8 {
 		stores = append(stores, openURL(t, c.url()))
-		if i%4 == 0 {
-			other := openURL(t, c.url())
-			all.Go(func() { records.Work(ctx, other.table, fmt.Sprint(i)) })
-		}
 	}
 	locks := play.Start(t, 4*time.Second, time.Minute, stores...)
 	locks.Await(20)
@@ -109,7 +95,5 @@ func disturb(t *testing.T, rounds int, faults []fault) {
 		}
 	}
 	locks.Judge()
-	cancel()
-	all.Wait()
-	records.Judge(t)
+	records.Judge()
 }

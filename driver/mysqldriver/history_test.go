@@ -1,15 +1,13 @@
 package mysqldriver
 
 import (
-	"context"
-	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/play"
 )
@@ -66,27 +64,16 @@ func TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken(t *testing.T) {
 // connections.
 func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	_, proxy := newStoreBehind(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	c := new(play.Chain)
-	var all sync.WaitGroup
-	for w := range 6 {
-		d := openURL(t, proxy.URL())
-		all.Go(func() { c.Work(ctx, d.table, fmt.Sprint(w)) })
+	var tables []roomdriver.Table
+	for range 6 {
+		tables = append(tables, openURL(t, proxy.URL()).table)
 	}
+	c := play.StartChain(t, tables...)
 	for n := 1; n <= 10; n++ {
-		c.Await(t, 10*n, 0)
+		c.Await(10*n, 0)
 		<-proxy.CutAfter(update).Fired()
 		<-proxy.CutBefore(update).Fired()
 	}
-	c.Await(t, 120, 10)
-	cancel()
-	all.Wait()
-	c.Judge(t)
-}
-
-// TestQuorum_OfTablesOutlivesOne takes one lock by many clients of three nodes, of which one is lost.
-func TestQuorum_OfTablesOutlivesOne(t *testing.T) {
-	url := mysqltest.Shared(t).URL() + "create=true&poll=5ms&table=node"
-	play.Quorum(t, func(i int) driver.Driver { return warm(t, openURL(t, fmt.Sprint(url, i))) })
+	c.Await(120, 10)
+	c.Judge()
 }

@@ -7,13 +7,13 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
@@ -113,18 +113,14 @@ func TestOpen_AServerThatComesLaterIsFound(t *testing.T) {
 func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	url, bucket := one(t)
 	warm(t, openURL(t, url+"/"+bucket+"?create=true"))
-	c := new(play.Chain)
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
 	var proxies []*tcpproxy.Proxy
-	for i := range 4 {
+	var tables []roomdriver.Table
+	for range 4 {
 		p := tcpproxy.Start(t, shared.addr)
-		proxies = append(proxies, p)
-		d := openURL(t, through(p)+"/"+bucket)
-		for j := range 2 {
-			all.Go(func() { c.Work(ctx, d.table, fmt.Sprint(i, ".", j)) })
-		}
+		table := openURL(t, through(p)+"/"+bucket).table
+		proxies, tables = append(proxies, p), append(tables, table, table)
 	}
+	c := play.StartChain(t, tables...)
 	for cuts := range 20 {
 		if p := proxies[rand.IntN(len(proxies))]; cuts%3 == 2 {
 			p.CutAll()
@@ -140,10 +136,8 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 			}
 		}
 	}
-	c.Await(t, 200, 10)
-	cancel()
-	all.Wait()
-	c.Judge(t)
+	c.Await(200, 10)
+	c.Judge()
 }
 
 // fault disturbs a cluster, and returns when it is over.
@@ -188,17 +182,15 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 	c := startCluster(t)
 	url := c.url() + "?create=true&replicas=3"
 	warm(t, openURL(t, url))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	records := new(play.Chain)
-	var all sync.WaitGroup
 	var stores []driver.Driver
+	var tables []roomdriver.Table
 	for i := range 8 {
 		stores = append(stores, openURL(t, url))
 		if i%2 == 0 {
-			all.Go(func() { records.Work(ctx, warm(t, openURL(t, url)).table, fmt.Sprint(i)) })
+			tables = append(tables, warm(t, openURL(t, url)).table)
 		}
 	}
+	records := play.StartChain(t, tables...)
 	locks := play.Start(t, 10*time.Second, time.Minute, stores...)
 	for range 6 {
 		for _, f := range faults {
@@ -210,9 +202,7 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 		}
 	}
 	locks.Judge()
-	cancel()
-	all.Wait()
-	records.Judge(t)
+	records.Judge()
 }
 
 // TestQuorum_OfBucketsOutlivesOne takes one lock by many clients of three nodes, of which one is lost.

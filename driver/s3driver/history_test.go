@@ -1,11 +1,8 @@
 package s3driver
 
 import (
-	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -36,18 +33,15 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := fakes3.New()
 			s.Lack(lacks)
-			c := new(play.Chain)
-			ctx, cancel := context.WithCancel(t.Context())
-			var all sync.WaitGroup
-			for i := range 4 {
+			var tables []roomdriver.Table
+			for range 4 {
 				b := warm(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "&timeout=500ms"))).bucket
-				all.Go(func() { c.Work(ctx, roomdriver.FromSwapper(b), fmt.Sprint(i)) })
+				tables = append(tables, roomdriver.FromSwapper(b))
 			}
+			c := play.StartChain(t, tables...)
 			s.Inject(trouble(s))
-			c.Await(t, 400, 40)
-			cancel()
-			all.Wait()
-			c.Judge(t)
+			c.Await(400, 40)
+			c.Judge()
 		})
 	}
 }

@@ -13,7 +13,7 @@ func TestChain_FindsAnUpdateThatWasLost(t *testing.T) {
 		"other keys": {[]link{{"a", "", "1", true}, {"b", "", "1", true}, {"a", "1", "", true}, {"b", "1", "", true}}, false},
 	} {
 		inner := new(testing.T)
-		if (&Chain{links: c.links}).Judge(inner); inner.Failed() != c.wrong {
+		if judge(inner, c.links); inner.Failed() != c.wrong {
 			t.Errorf("%s: found: %t", name, inner.Failed())
 		}
 	}
