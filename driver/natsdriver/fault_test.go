@@ -3,7 +3,6 @@ package natsdriver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -203,14 +202,6 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 	}
 	locks.Judge()
 	records.Judge()
-}
-
-// TestQuorum_OfBucketsOutlivesOne takes one lock by many clients of three nodes, of which one is lost.
-func TestQuorum_OfBucketsOutlivesOne(t *testing.T) {
-	url, bucket := one(t)
-	play.Quorum(t, func(i int) driver.Driver {
-		return warm(t, openURL(t, fmt.Sprint(url, "/", bucket, "-", i, "?create=true")))
-	})
 }
 
 func TestClose_LeavesNoGoroutineAndTheUsersConnection(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/checker"
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
@@ -164,30 +163,4 @@ func (l *Locks) Judge() {
 		l.t.Errorf("no call was refused: %v", verdict)
 	}
 	l.t.Log(verdict)
-}
-
-// Quorum plays with a quorum of three nodes, and closes one of them. open opens the store of a node; each
-// client has its own.
-func Quorum(t testing.TB, open func(node int) driver.Driver) {
-	t.Helper()
-	var stores, lost []driver.Driver
-	for range 4 {
-		nodes := []driver.Driver{open(0), open(1), open(2)}
-		quorum, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(20*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		stores, lost = append(stores, quorum), append(lost, nodes[0])
-	}
-	locks := Start(t, 2*time.Second, 5*time.Second, stores...)
-	locks.Await(20)
-	locks.Fault("a node is lost", func() {
-		for _, d := range lost {
-			if err := d.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	locks.Await(20)
-	locks.Judge()
 }
