@@ -27,8 +27,8 @@ type server struct {
 	// stopped is closed when the server goes on, or is killed; nil while it
 	// runs.
 	stopped chan struct{}
-	// cut loses requests before they are carried out, and lost their answers.
-	cut, lost bool
+	// cut loses requests before they are carried out.
+	cut bool
 	// slow is the time of each way.
 	slow time.Duration
 }
@@ -178,7 +178,7 @@ var (
 func ask[T any](ctx context.Context, s *server, verb string, op func(storage) (T, error)) (none T, err error) {
 	s.mu.Lock()
 	dead, slow, store, before := s.dead, s.slow, s.store, s.before
-	well := !dead && slow == 0 && s.stopped == nil && !s.cut && !s.lost
+	well := !dead && slow == 0 && s.stopped == nil && !s.cut
 	s.mu.Unlock()
 	if before != nil {
 		if err := before(ctx, verb); err != nil {
@@ -219,19 +219,16 @@ func (s *server) serve(ctx context.Context, slow time.Duration, op func(storage)
 		<-stopped
 		s.mu.Lock()
 	}
-	dead, cut, lost, store := s.dead, s.cut, s.lost, s.store
+	dead, cut, store := s.dead, s.cut, s.store
 	s.mu.Unlock()
 	if dead {
 		return errReset
 	}
-	var err error
-	if !cut {
-		err = op(store)
-	}
-	if cut || lost {
+	if cut {
 		<-ctx.Done()
 		return ctx.Err()
 	}
+	err := op(store)
 	time.Sleep(slow)
 	return err
 }

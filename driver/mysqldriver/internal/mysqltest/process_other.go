@@ -1,7 +1,0 @@
-//go:build !linux
-
-package mysqltest
-
-import "os/exec"
-
-func dieWithUs(*exec.Cmd) {}

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package natsdriver
-
-import "os/exec"
-
-func dieWithParent(*exec.Cmd) {}
