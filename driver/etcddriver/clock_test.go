@@ -107,7 +107,7 @@ func TestClock_NeverGoesBack(t *testing.T) {
 		_, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
 		noError(t, err)
 		expect(t, d, "k", "")
-		c[0].kill()
+		c[0].process.Kill()
 		c[0].start(t)
 		c.await(t)
 	}
@@ -186,7 +186,7 @@ func TestClock_EqualRevisionsOfTwoClustersDiffer(t *testing.T) {
 // forget replaces a server by an empty one.
 func (m *member) forget(t *testing.T) {
 	t.Helper()
-	m.kill()
+	m.process.Kill()
 	noError(t, os.RemoveAll(filepath.Join(m.dir, "data")))
 	m.start(t)
 }

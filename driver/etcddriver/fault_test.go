@@ -161,7 +161,7 @@ func TestFault_AStoppedServerIsUnavailable(t *testing.T) {
 	c := startCluster(t, 1)
 	d := openURL(t, c.url(), WithTimeout(500*time.Millisecond))
 	acquire(t, d, request("a", time.Minute))
-	goOn := c[0].freeze(t)
+	noError(t, c[0].process.Stop())
 	for _, limit := range []time.Duration{50 * time.Millisecond, time.Minute} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		start := time.Now()
@@ -173,7 +173,7 @@ func TestFault_AStoppedServerIsUnavailable(t *testing.T) {
 		}
 		cancel()
 	}
-	goOn()
+	c[0].process.Cont()
 	if reply := acquire(t, d, request("b", time.Minute)); reply.State == driver.Granted {
 		t.Error("two holders")
 	}
@@ -198,7 +198,7 @@ func TestFault_AStoppedLeaderCostsSeconds(t *testing.T) {
 	client := dial(t, c.url())
 	defer client.Close()
 	i, _ := c.leader(t, client)
-	goOn := c[i].freeze(t)
+	noError(t, c[i].process.Stop())
 	stopped := time.Now()
 	answered := stopped
 	var longest time.Duration
@@ -213,7 +213,7 @@ func TestFault_AStoppedLeaderCostsSeconds(t *testing.T) {
 	if longest > 6*time.Second {
 		live.Late(t, "a renewal took up to %v", longest)
 	}
-	goOn()
+	c[i].process.Cont()
 }
 
 // TestFault_AServerThatForgetsItsDataServesAgain also looks at tokens.
@@ -222,7 +222,7 @@ func TestFault_AServerThatForgetsItsDataServesAgain(t *testing.T) {
 	c := startCluster(t, 1)
 	d := openURL(t, c.url())
 	first := acquire(t, d, request("a", time.Minute))
-	c[0].kill()
+	c[0].process.Kill()
 	if _, err := d.Acquire(t.Context(), request("b", time.Minute)); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("without a server: %v", err)
 	}

@@ -46,13 +46,14 @@ var faults = []fault{
 	{"another leader", func(t *testing.T, c cluster, _ *play.Locks) { c.moveLeader(t) }},
 	{"kill of the leader", func(t *testing.T, c cluster, locks *play.Locks) {
 		m := c.leads(t)
-		m.kill()
+		m.process.Kill()
 		locks.Await(20)
 		m.start(t)
 	}},
 	{"stop of the leader", func(t *testing.T, c cluster, locks *play.Locks) { // clients work with a new one meanwhile
 		m := c.leads(t)
-		defer m.freeze(t)()
+		noError(t, m.process.Stop())
+		defer m.process.Cont()
 		locks.Await(20)
 	}},
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
@@ -28,42 +26,20 @@ import (
 func TestMain(m *testing.M) {
 	servers := goleak.IgnoreAnyFunction("github.com/leasehold-go/leasehold/internal/test/daemon.Start.func1")
 	goleak.VerifyTestMain(m, servers, goleak.Cleanup(func(code int) {
-		for _, end := range examples.ends {
-			end()
-		}
+		all.End()
 		os.Exit(code)
 	}))
 }
 
-// ofExamples replaces the test of a server, for examples.
-type ofExamples struct {
-	testing.TB
-	ends []func()
-}
-
-var examples = new(ofExamples)
-
-func (*ofExamples) Helper()                        {}
-func (*ofExamples) Context() context.Context       { return context.Background() }
-func (*ofExamples) Fatal(args ...any)              { panic(fmt.Sprint(args...)) }
-func (*ofExamples) Fatalf(form string, arg ...any) { panic(fmt.Sprintf(form, arg...)) }
-func (e *ofExamples) Cleanup(end func())           { e.ends = append(e.ends, end) }
-func (e *ofExamples) TempDir() string {
-	dir, err := os.MkdirTemp("", "etcddriver")
-	if err != nil {
-		panic(err)
-	}
-	e.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
+// all owns the server that the tests and the examples share.
+var all = new(daemon.Package)
 
 // member is a process of etcd.
 type member struct {
 	client, peer string // addresses
 	dir          string
 	args         []string
-	cmd          *exec.Cmd
-	gone         chan struct{} // closed when the process has ended
+	process      *daemon.Process
 }
 
 // cluster is a cluster of etcd.
@@ -87,7 +63,7 @@ func startCluster(tb testing.TB, n int, args ...string) cluster {
 			"--initial-cluster", strings.Join(initial, ","), "--unsafe-no-fsync",
 		}, args...)
 		m.start(tb)
-		tb.Cleanup(m.kill)
+		tb.Cleanup(func() { m.process.Kill() })
 	}
 	c.await(tb)
 	return c
@@ -96,9 +72,7 @@ func startCluster(tb testing.TB, n int, args ...string) cluster {
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
 	host, port, err := redistest.FreeAddress()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	return net.JoinHostPort(host, fmt.Sprint(port))
 }
 
@@ -109,32 +83,8 @@ func (m *member) start(tb testing.TB) {
 	if err != nil {
 		tb.Fatalf("%v: the tests need an etcd, from Debian's package etcd-server", err)
 	}
-	log, err := os.OpenFile(filepath.Join(m.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer log.Close()
-	m.cmd = exec.Command(path, m.args...) //nolint:gosec // the server under test
-	m.cmd.Stdout, m.cmd.Stderr = log, log
-	m.cmd.SysProcAttr = ownGroup()
-	m.gone = make(chan struct{})
-	if err := daemon.Start(m.cmd, m.gone); err != nil {
-		tb.Fatal(err)
-	}
-}
-
-func (m *member) kill() {
-	_ = m.cmd.Process.Kill()
-	<-m.gone
-}
-
-// freeze stops a member, until the function that it returns.
-func (m *member) freeze(tb testing.TB) (goOn func()) {
-	tb.Helper()
-	if err := daemon.Stop(m.cmd.Process.Pid); err != nil {
-		tb.Fatal(err)
-	}
-	return func() { _ = m.cmd.Process.Signal(syscall.SIGCONT) }
+	m.process, err = daemon.Launch(exec.Command(path, m.args...), filepath.Join(m.dir, "log")) //nolint:gosec // the server under test
+	noError(tb, err)
 }
 
 // await waits until the cluster serves.
@@ -161,8 +111,7 @@ func (c cluster) await(tb testing.TB) {
 			return
 		}
 		if ctx.Err() != nil {
-			log, _ := os.ReadFile(filepath.Join(c[0].dir, "log"))
-			tb.Fatalf("etcd does not serve: %v\n%s", err, log)
+			tb.Fatalf("etcd does not serve: %v\n%s", err, c[0].process.Log())
 		}
 	}
 }
@@ -179,13 +128,9 @@ func (c cluster) url() string { return "etcd://" + strings.Join(c.endpoints(), "
 func dial(tb testing.TB, url string) *clientv3.Client {
 	tb.Helper()
 	cfg, _, err := parse(url)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	client, err := clientv3.New(cfg)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	return client
 }
 
@@ -193,16 +138,12 @@ func dial(tb testing.TB, url string) *clientv3.Client {
 func openURL(tb testing.TB, url string, opts ...Option) *Driver {
 	tb.Helper()
 	d, err := Open(url, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	tb.Cleanup(func() { _ = d.Close() })
 	return d
 }
 
-var _ driver.Driver = (*Driver)(nil)
-
-var sharedServer = sync.OnceValue(func() string { return startCluster(examples, 1)[0].client })
+var sharedServer = sync.OnceValue(func() string { return startCluster(all, 1)[0].client })
 
 // ServerOfExamples returns the address of an etcd for examples, and for tests that do not disturb it.
 func ServerOfExamples() string { return sharedServer() }

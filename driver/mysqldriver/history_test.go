@@ -52,7 +52,7 @@ func TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken(t *testing.T) {
 			locks.Fault("stop", func() {
 				server.Stop(t)
 				time.Sleep(700 * time.Millisecond) // longer than the timeout of a call
-				server.Cont(t)
+				server.Cont()
 			})
 		}
 	}

@@ -207,7 +207,7 @@ func TestAcquire_AFrozenServerCostsTheTimeoutAndThenGoesOn(t *testing.T) {
 	if _, err := d.Acquire(ctx, mutex("k", "a")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
-	server.Cont(t)
+	server.Cont()
 	eventually(t, func() bool {
 		reply, err := d.Acquire(t.Context(), mutex("k", "a"))
 		return err == nil && reply.State == driver.Granted

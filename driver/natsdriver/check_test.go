@@ -26,7 +26,7 @@ func findings(t *testing.T, d *Driver) map[string]driver.Finding {
 }
 
 func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
-	url, bucket := one(t)
+	url, bucket := one()
 	js, err := jetstream.New(connect(t, url))
 	noError(t, err)
 	create := func(name string, change func(*jetstream.StreamConfig)) string {
@@ -115,10 +115,10 @@ func TestCheck_SeesAReplicaThatIsAway(t *testing.T) {
 		}
 	}
 	eventually(t, replicas(driver.Good))
-	c[0].kill()
+	c[0].Kill()
 	eventually(t, replicas(driver.Warning))
 	warm(t, d)
-	c[1].kill()
+	c[1].Kill()
 	if reply, err := d.Acquire(t.Context(), mutex("other", "a")); err == nil && reply.State == driver.Granted {
 		t.Error("one server of three grants a lock")
 	}

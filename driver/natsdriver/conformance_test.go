@@ -17,7 +17,7 @@ import (
 )
 
 func TestTable(t *testing.T) {
-	url, bucket := one(t)
+	url, bucket := one()
 	tabletest.Run(t, func(t testing.TB) roomdriver.Table { return openURL(t, url+"/"+bucket+"?create=true").table })
 }
 
@@ -47,7 +47,7 @@ func (h held) List(ctx context.Context, prefix, cursor string) (roomdriver.Page,
 // TestConformance plays the suite with the clock held.
 func TestConformance(t *testing.T) {
 	live.Test(t)
-	url, bucket := one(t)
+	url, bucket := one()
 	var now atomic.Int64
 	now.Store(time.Now().UnixMicro())
 	drivertest.Run(t, drivertest.Config{
@@ -62,7 +62,7 @@ func TestConformance(t *testing.T) {
 func TestConformance_WithTheServersClock(t *testing.T) {
 	live.Test(t)
 	skip.Nightly(t, "TestConformance plays the suite with a held clock")
-	url, bucket := one(t)
+	url, bucket := one()
 	for name, url := range map[string]string{
 		"one server": url + "/" + bucket + "?create=true", "cluster": startCluster(t).url() + "?create=true&replicas=3",
 	} {

@@ -23,7 +23,7 @@ func TestServer_KilledAndStartedAgainItKeepsLocks(t *testing.T) {
 	s := start(t)
 	d := warm(t, openURL(t, s.url()+"?create=true"))
 	held := acquire(t, d, mutex("k", "a"), driver.Granted)
-	s.kill()
+	s.Kill()
 	if _, err := d.Acquire(t.Context(), mutex("k", "b")); err == nil {
 		t.Error("a server that is killed answers")
 	}
@@ -45,7 +45,7 @@ func TestServer_ThatForgetsItsDataGivesGreaterTokens(t *testing.T) {
 			t.Errorf("token %d follows %d", reply.Token, last)
 		}
 		last = reply.Token
-		s.kill()
+		s.Kill()
 		s.lose()
 		s.run()
 		warm(t, d)
@@ -59,7 +59,7 @@ func TestServer_StoppedItHoldsUpNoCall(t *testing.T) {
 	s := start(t)
 	d := warm(t, openURL(t, s.url()+"?create=true&timeout=300ms"))
 	acquire(t, d, mutex("k", "a"), driver.Granted)
-	s.stop()
+	noError(t, s.Stop())
 	for _, limit := range []time.Duration{50 * time.Millisecond, time.Minute} {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		begin := time.Now()
@@ -72,7 +72,7 @@ func TestServer_StoppedItHoldsUpNoCall(t *testing.T) {
 		}
 		cancel()
 	}
-	s.cont()
+	s.Cont()
 	warm(t, d)
 	if !holds(t, d, "k", "a") {
 		t.Error("the lease is gone")
@@ -81,7 +81,7 @@ func TestServer_StoppedItHoldsUpNoCall(t *testing.T) {
 
 func TestOpen_AServerThatComesLaterIsFound(t *testing.T) {
 	s := start(t)
-	s.kill()
+	s.Kill()
 	d := openURL(t, s.url()+"?create=true")
 	hints := make(chan driver.Hint, 100)
 	sub, err := d.Watch(func(h driver.Hint) { hints <- h })
@@ -92,7 +92,7 @@ func TestOpen_AServerThatComesLaterIsFound(t *testing.T) {
 	s.run()
 	warm(t, d)
 	eventually(t, func() bool { return sub.Address() != "" })
-	s.kill()
+	s.Kill()
 	for len(hints) > 0 {
 		<-hints
 	}
@@ -110,12 +110,12 @@ func TestOpen_AServerThatComesLaterIsFound(t *testing.T) {
 
 // TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote cuts connections in the middle of many updates.
 func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
-	url, bucket := one(t)
+	url, bucket := one()
 	warm(t, openURL(t, url+"/"+bucket+"?create=true"))
 	var proxies []*tcpproxy.Proxy
 	var tables []roomdriver.Table
 	for range 4 {
-		p := tcpproxy.Start(t, shared.addr)
+		p := tcpproxy.Start(t, shared().addr)
 		table := openURL(t, through(p)+"/"+bucket).table
 		proxies, tables = append(proxies, p), append(tables, table, table)
 	}
@@ -153,14 +153,14 @@ var faults = []fault{
 	}},
 	{"kill", func(t *testing.T, c cluster, _ *play.Locks) {
 		s := c.awaitLeader(t, "leasehold")
-		s.kill()
+		s.Kill()
 		c.awaitOtherLeader(t, s)
 		s.run()
 	}},
 	{"stop", func(t *testing.T, c cluster, locks *play.Locks) {
 		s := c.awaitLeader(t, "leasehold")
-		s.stop()
-		defer s.cont()
+		noError(t, s.Stop())
+		defer s.Cont()
 		c.awaitOtherLeader(t, s)
 		locks.Await(20) // with the new leader
 	}},
@@ -205,7 +205,7 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 }
 
 func TestClose_LeavesNoGoroutineAndTheUsersConnection(t *testing.T) {
-	url, bucket := one(t)
+	url, bucket := one()
 	nc := connect(t, url)
 	own := func() *Driver { return openURL(t, url+"/"+bucket+"?create=true") }
 	before := 0

@@ -93,7 +93,7 @@ func TestAcquire_WhatTimeDoesNotHealIsSaidAtOnce(t *testing.T) {
 	}
 	cert, key := certificate(t)
 	secured := start(t, fmt.Sprintf("tls { cert_file: %q, key_file: %q }", cert, key))
-	plain, _ := one(t)
+	plain, _ := one()
 	js, err := jetstream.New(connect(t, plain))
 	noError(t, err)
 	for _, cfg := range []jetstream.KeyValueConfig{
@@ -147,7 +147,7 @@ func certificate(t *testing.T) (cert, key string) {
 
 func TestAcquire_AServerWithoutJetStreamIsSaid(t *testing.T) {
 	s := start(t)
-	s.kill()
+	s.Kill()
 	withoutJetStream(t, s)
 	s.run()
 	d := openURL(t, s.url())

@@ -27,8 +27,8 @@ func through(p *tcpproxy.Proxy) string { return "nats://" + p.Addr() }
 // newStoreBehind returns a store behind a proxy, and one that reaches the server itself.
 func newStoreBehind(t *testing.T, params string) (d, direct *Driver, p *tcpproxy.Proxy) {
 	t.Helper()
-	url, bucket := one(t)
-	p = tcpproxy.Start(t, shared.addr)
+	url, bucket := one()
+	p = tcpproxy.Start(t, shared().addr)
 	direct = warm(t, openURL(t, url+"/"+bucket+"?create=true"))
 	return warm(t, openURL(t, through(p)+"/"+bucket+params)), direct, p
 }
@@ -70,9 +70,9 @@ func TestAcquire_ALateWriteHasNoEffectAfterAnother(t *testing.T) {
 }
 
 func TestNew_AConnectionThatIsAwayBuffersNoRequests(t *testing.T) {
-	url, bucket := one(t)
+	url, bucket := one()
 	direct := warm(t, openURL(t, url+"/"+bucket+"?create=true"))
-	p := tcpproxy.Start(t, shared.addr)
+	p := tcpproxy.Start(t, shared().addr)
 	nc, err := nats.Connect(through(p), nats.MaxReconnects(-1), nats.ReconnectWait(time.Hour))
 	noError(t, err)
 	defer nc.Close()

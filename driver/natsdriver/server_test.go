@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,8 +33,7 @@ type server struct {
 	addr   string // host:port
 	dir    string
 	config string
-	cmd    *exec.Cmd
-	gone   chan struct{} // closed when the process has ended
+	*daemon.Process
 }
 
 // serverBinary returns the path of nats-server, of the version in the module of the tools.
@@ -69,8 +68,7 @@ func start(t testing.TB, more ...string) *server {
 
 func newServer(t testing.TB, host string, port int, more ...string) *server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "natsdriver")
-	noError(t, err)
+	dir := t.TempDir()
 	s := &server{t: t, addr: fmt.Sprintf("%s:%d", host, port), dir: dir, config: filepath.Join(dir, "config")}
 	lines := append([]string{
 		fmt.Sprintf("listen: %q", s.addr), fmt.Sprintf("server_name: n%d", port),
@@ -78,13 +76,12 @@ func newServer(t testing.TB, host string, port int, more ...string) *server {
 	}, more...)
 	noError(t, os.WriteFile(s.config, []byte(strings.Join(lines, "\n")), 0o600))
 	t.Cleanup(func() {
-		s.kill()
-		if t.Failed() {
-			if text, err := os.ReadFile(filepath.Join(dir, "log")); err == nil {
-				t.Logf("%s: %s", s.addr, text[max(0, len(text)-3000):])
-			}
+		if s.Process == nil {
+			return // it has not started
 		}
-		_ = os.RemoveAll(dir)
+		if s.Kill(); t.Failed() {
+			t.Logf("%s: %s", s.addr, s.Log())
+		}
 	})
 	return s
 }
@@ -92,23 +89,10 @@ func newServer(t testing.TB, host string, port int, more ...string) *server {
 // run starts the process, on the data that it has.
 func (s *server) run() {
 	s.t.Helper()
-	s.cmd = exec.Command(serverBinary(s.t), "-c", s.config, "-l", filepath.Join(s.dir, "log"))
-	dieWithParent(s.cmd)
-	s.gone = make(chan struct{})
-	noError(s.t, daemon.Start(s.cmd, s.gone))
+	var err error
+	s.Process, err = daemon.Launch(exec.Command(serverBinary(s.t), "-c", s.config), filepath.Join(s.dir, "log"))
+	noError(s.t, err)
 }
-
-func (s *server) kill() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill()
-		<-s.gone
-		s.cmd = nil
-	}
-}
-
-// stop stops the process until cont.
-func (s *server) stop() { noError(s.t, daemon.Stop(s.cmd.Process.Pid)) }
-func (s *server) cont() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
 // lose removes the data of a server that was killed.
 func (s *server) lose() { noError(s.t, os.RemoveAll(filepath.Join(s.dir, "data"))) }
@@ -201,36 +185,18 @@ func connect(t testing.TB, url string) *nats.Conn {
 	return nc
 }
 
-var shared struct {
-	sync.Mutex
-	*server
-	users int
-}
+var (
+	all     = new(daemon.Package) // owns the server that the tests and the examples share
+	shared  = sync.OnceValue(func() *server { return start(all) })
+	buckets atomic.Int64
+)
 
-// one returns a server that the tests share, and the name of a new bucket.
-func one(t testing.TB) (url, bucket string) {
-	t.Helper()
-	shared.Lock()
-	defer shared.Unlock()
-	if shared.server == nil {
-		shared.server = start(forever{t})
-	}
-	shared.users++
-	return shared.url(), fmt.Sprint("b", shared.users)
-}
-
-// forever is a testing.TB that ignores cleanups, so that a server runs until the process ends.
-type forever struct{ testing.TB }
-
-func (forever) Cleanup(func()) {}
+// one returns the URL of the shared server, and the name of a new bucket.
+func one() (url, bucket string) { return shared().url(), fmt.Sprint("b", buckets.Add(1)) }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if s := shared.server; s != nil {
-		s.kill()
-		_ = os.RemoveAll(s.dir)
-	}
-	os.Exit(code)
+	defer all.End()
+	m.Run()
 }
 
 // openURL opens a store, with a timeout that is long enough for a busy machine unless the URL
@@ -249,7 +215,7 @@ func openURL(t testing.TB, url string) *Driver {
 // newStore returns a store in a bucket of its own, with a connection.
 func newStore(t testing.TB) *Driver {
 	t.Helper()
-	url, bucket := one(t)
+	url, bucket := one()
 	return warm(t, openURL(t, url+"/"+bucket+"?create=true"))
 }
 

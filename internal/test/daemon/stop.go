@@ -36,3 +36,9 @@ func runs(pid int) bool {
 		return err == nil && !strings.ContainsAny(state[:min(1, len(state))], "TtZX")
 	})
 }
+
+// Stop stops the server, as if its machine were frozen.
+func (p *Process) Stop() error { return Stop(p.Cmd.Process.Pid) }
+
+// Cont continues a server that was stopped.
+func (p *Process) Cont() { _ = p.Cmd.Process.Signal(syscall.SIGCONT) }

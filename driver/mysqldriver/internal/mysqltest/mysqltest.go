@@ -11,47 +11,42 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
-	"time"
 
 	_ "github.com/go-sql-driver/mysql" // for sql.Open
 
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
+	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
-
-// patience bounds every wait for a server. It is used up only if there is a fault.
-const patience = time.Minute
 
 // superuser is a user with all rights and without a password.
 const superuser = "tester"
 
 // Server is one server. Its methods belong on the test's goroutine.
 type Server struct {
-	dir, addr string
+	dir, host string
+	port      int
 	settings  []string
-	cmd       *exec.Cmd
-	gone      chan struct{} // closed when the process has ended
+	process   *daemon.Process
 	database  string
 }
 
 var (
+	all       daemon.Package
 	shared    *Server
-	template  string // a data directory of a server that never ran
-	making    sync.Mutex
 	databases atomic.Int64
 )
 
@@ -61,21 +56,9 @@ var (
 func Main(m *testing.M, ready func(url string, db *sql.DB)) {
 	flag.Parse()
 	_ = flag.Set("test.parallel", "8")
-	defer func() { _ = os.RemoveAll(template) }()
-	var err error
-	if shared, err = launch(nil); err != nil {
-		panic(fmt.Sprintf("mysqltest: %v", err))
-	}
-	defer func() {
-		shared.kill()
-		_ = os.RemoveAll(shared.dir)
-	}()
-	db, err := shared.open()
-	if err != nil {
-		panic(fmt.Sprintf("mysqltest: %v", err))
-	}
-	defer db.Close()
-	ready(shared.URL(), db)
+	defer all.End()
+	shared = Start(&all)
+	ready(shared.URL(), shared.DB(&all))
 	m.Run()
 }
 
@@ -91,39 +74,40 @@ func Shared(tb testing.TB) *Server {
 // Start starts a server with further settings, such as "--read-only".
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
-	making.Lock()
-	defer making.Unlock()
-	s, err := launch(settings)
+	dir, err := os.MkdirTemp("", "mysqltest") // the path of a socket must be short
 	noError(tb, err)
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &Server{dir: dir, settings: settings, database: "locks"}
+	run(tb, exec.Command("cp", "-R", template(), filepath.Join(dir, "data"))) //nolint:gosec // our own directories
+	noError(tb, os.WriteFile(filepath.Join(dir, "init.sql"), []byte("CREATE DATABASE IF NOT EXISTS locks;\n"+
+		"CREATE USER IF NOT EXISTS "+superuser+"@'%';\nGRANT ALL ON *.* TO "+superuser+"@'%' WITH GRANT OPTION;\n"), 0o600))
+	s.host, s.port, err = redistest.FreeAddress()
+	noError(tb, err)
+	s.Restart(tb)
 	tb.Cleanup(func() {
-		s.kill()
+		s.process.Kill()
 		if tb.Failed() {
-			tb.Logf("log of the server:\n%s", s.log())
+			tb.Logf("log of the server:\n%s", s.process.Log())
 		}
-		_ = os.RemoveAll(s.dir)
 	})
 	return s
 }
 
 // URL returns the address of the server's database for the driver.
-func (s *Server) URL() string { return "mysql://" + superuser + "@" + s.addr + "/" + s.database + "?" }
+func (s *Server) URL() string { return "mysql://" + superuser + "@" + s.Addr() + "/" + s.database + "?" }
 
 // Addr returns the server's host and port.
-func (s *Server) Addr() string { return s.addr }
+func (s *Server) Addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }
 
 // DB returns a pool of the superuser, which ends with the test. Each of params is a parameter of a
 // DSN.
 func (s *Server) DB(tb testing.TB, params ...string) *sql.DB {
 	tb.Helper()
-	db, err := s.open(params...)
+	dsn := superuser + "@tcp(" + s.Addr() + ")/" + s.database + "?multiStatements=true"
+	db, err := sql.Open("mysql", strings.Join(append([]string{dsn}, params...), "&"))
 	noError(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
 	return db
-}
-
-func (s *Server) open(params ...string) (*sql.DB, error) {
-	dsn := superuser + "@tcp(" + s.addr + ")/" + s.database + "?multiStatements=true"
-	return sql.Open("mysql", strings.Join(append([]string{dsn}, params...), "&"))
 }
 
 // Exec executes statements, separated by semicolons.
@@ -133,180 +117,110 @@ func (s *Server) Exec(tb testing.TB, statements string) {
 	if strings.HasPrefix(statements, "CREATE DATABASE") {
 		admin.database = ""
 	}
-	db, err := admin.open()
-	noError(tb, err)
+	db := admin.DB(tb)
 	defer db.Close()
-	_, err = db.ExecContext(context.Background(), statements)
+	_, err := db.ExecContext(context.Background(), statements)
 	noError(tb, err)
 }
 
-// launch starts a server on an address of its own.
-func launch(settings []string) (*Server, error) {
-	from, err := prepared()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "mysqltest")
-	if err != nil {
-		return nil, err
-	}
-	s := &Server{dir: dir, settings: settings, database: "locks"}
-	if err = s.fill(from); err == nil {
-		for range 5 { // another process may take the address first
-			s.addr = fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254), 10000+rand.IntN(10000))
-			if err = s.launch(); err == nil {
-				return s, nil
-			}
-		}
-	}
-	return nil, errors.Join(err, os.RemoveAll(dir))
-}
-
-// fill makes the data directory, and the statements that are executed at the start.
-func (s *Server) fill(from string) error {
-	cp := exec.Command("cp", "-R", from, filepath.Join(s.dir, "data")) //nolint:gosec // our own directories
-	if out, err := cp.CombinedOutput(); err != nil {
-		return fmt.Errorf("copy the data directory: %w: %s", err, out)
-	}
-	return os.WriteFile(filepath.Join(s.dir, "init.sql"), []byte("CREATE DATABASE IF NOT EXISTS locks;\n"+
-		"CREATE USER IF NOT EXISTS "+superuser+"@'%';\nGRANT ALL ON *.* TO "+superuser+"@'%' WITH GRANT OPTION;\n"), 0o600)
-}
-
-// prepared returns the template of data directories, which is made once, since that takes longer
-// than to copy it.
-func prepared() (string, error) {
-	if template != "" {
-		return template, nil
-	}
-	dir, err := os.MkdirTemp("", "mysqltest")
-	if err != nil {
-		return "", err
-	}
+// template returns the data directory of a server that never ran. It is made once, since that takes
+// longer than to copy it.
+var template = sync.OnceValue(func() string {
+	dir := all.TempDir()
 	sources := []io.Reader{strings.NewReader("CREATE DATABASE mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n")}
 	for _, name := range []string{"system_tables", "performance_tables", "system_tables_data"} {
 		found, _ := filepath.Glob("/usr/share/m*/m*_" + name + ".sql")
 		if len(found) == 0 {
-			return "", fmt.Errorf("no file *_%s.sql in /usr/share/mysql: "+
-				"the tests need the Debian package mariadb-server-core", name)
+			all.Fatalf("no file *_%s.sql in /usr/share/mysql: the tests need the Debian package mariadb-server-core", name)
 		}
 		text, err := os.ReadFile(found[0])
-		if err != nil {
-			return "", err
-		}
+		noError(&all, err)
 		sources = append(sources, bytes.NewReader(text))
 	}
-	cmd, err := command("--bootstrap", "--datadir="+dir)
-	if err != nil {
-		return "", err
-	}
+	cmd := command(&all, "--bootstrap", "--datadir="+dir)
 	cmd.Stdin = io.MultiReader(sources...)
+	run(&all, cmd)
+	return dir
+})
+
+func run(tb testing.TB, cmd *exec.Cmd) {
+	tb.Helper()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("make a data directory: %w\n%s", err, out)
+		tb.Fatalf("mysqltest: %s: %v\n%s", cmd.Path, err, out)
 	}
-	template = dir
-	return dir, nil
 }
 
-func command(args ...string) (*exec.Cmd, error) {
+func command(tb testing.TB, args ...string) *exec.Cmd {
+	tb.Helper()
 	path, err := exec.LookPath(cmp.Or(os.Getenv("LEASEHOLD_MYSQL_SERVER"), "mariadbd"))
 	if err != nil {
 		if path, err = exec.LookPath("/usr/sbin/mariadbd"); err != nil {
-			return nil, errors.New("no mariadbd: the tests need the Debian package mariadb-server-core")
+			tb.Fatal("no mariadbd: the tests need the Debian package mariadb-server-core")
 		}
 	}
 	me, err := user.Current()
-	if err != nil {
-		return nil, err
-	}
+	noError(tb, err)
 	cmd := exec.Command(path, append([]string{"--no-defaults", "--user=" + me.Username, "--innodb-log-file-size=8M", //nolint:gosec // a server
 		"--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0", "--skip-log-bin"}, args...)...)
 	cmd.Env = append(os.Environ(), "TZ=America/New_York")
-	dieWithUs(cmd)
-	return cmd, nil
+	return cmd
 }
 
-// launch starts the process, and returns when it accepts connections.
-func (s *Server) launch() error {
-	host, port, err := net.SplitHostPort(s.addr)
-	if err != nil {
-		return err
-	}
-	log, err := os.Create(filepath.Join(s.dir, "log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s.cmd, err = command(append([]string{"--datadir=" + filepath.Join(s.dir, "data"), "--init-file=" + filepath.Join(s.dir, "init.sql"),
-		"--bind-address=" + host, "--port=" + port, "--socket=" + filepath.Join(s.dir, "socket"), "--pid-file=" + filepath.Join(s.dir, "pid"),
-		"--skip-name-resolve", "--max-connections=500"}, s.settings...)...)
-	if err != nil {
-		return err
-	}
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.gone = make(chan struct{})
-	if err := daemon.Start(s.cmd, s.gone); err != nil {
-		return err
-	}
-	db, err := (&Server{addr: s.addr, database: s.database}).open()
-	if err != nil {
-		return err
-	}
+// Restart starts a server that was killed again, at its address and with its data.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	in := func(name string) string { return filepath.Join(s.dir, name) }
+	cmd := command(tb, append([]string{"--datadir=" + in("data"), "--init-file=" + in("init.sql"), "--bind-address=" + s.host,
+		"--port=" + strconv.Itoa(s.port), "--socket=" + in("socket"), "--pid-file=" + in("pid"), "--skip-name-resolve",
+		"--max-connections=500"}, s.settings...)...)
+	var err error
+	s.process, err = daemon.Launch(cmd, in("log"))
+	noError(tb, err)
+	db := s.DB(tb)
 	defer db.Close()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		select {
-		case <-s.gone:
-			return fmt.Errorf("it ended at once:\n%s", s.log())
-		default:
-		}
-		if strings.Contains(s.log(), "ready for connections") && db.PingContext(context.Background()) == nil {
-			return nil
-		}
-	}
-	s.kill()
-	return fmt.Errorf("not ready after %v:\n%s", patience, s.log())
-}
-
-func (s *Server) log() string {
-	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-	return string(text)
-}
-
-func (s *Server) kill() {
-	_ = s.cmd.Process.Kill()
-	<-s.gone
+	noError(tb, s.process.Await(func() bool {
+		return strings.Contains(s.process.Log(), "ready for connections") && db.PingContext(context.Background()) == nil
+	}))
 }
 
 // Kill kills the server.
 func (s *Server) Kill(tb testing.TB) {
 	tb.Helper()
 	s.private(tb)
-	s.kill()
-}
-
-// Restart starts a server that was killed again, at its address and with its data.
-func (s *Server) Restart(tb testing.TB) {
-	tb.Helper()
-	if err := s.launch(); err != nil {
-		tb.Fatalf("mysqltest: restart: %v", err)
-	}
+	s.process.Kill()
 }
 
 // Stop stops the server, as if its machine were frozen.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	s.private(tb)
-	noError(tb, daemon.Stop(s.cmd.Process.Pid))
+	noError(tb, s.process.Stop())
 }
 
 // Cont continues a stopped server.
-func (s *Server) Cont(tb testing.TB) { noError(tb, s.cmd.Process.Signal(syscall.SIGCONT)) }
+func (s *Server) Cont() { s.process.Cont() }
 
 func (s *Server) private(tb testing.TB) {
 	tb.Helper()
-	if shared != nil && s.addr == shared.addr {
+	if s.host == shared.host {
 		tb.Fatal("mysqltest: other tests use the server: use Start")
 	}
 }
+
+// Proxy is a proxy to a server.
+type Proxy struct {
+	*tcpproxy.Proxy
+	server *Server
+}
+
+// Proxy starts a proxy to the server. It ends with the test.
+func (s *Server) Proxy(tb testing.TB) *Proxy {
+	tb.Helper()
+	return &Proxy{tcpproxy.Start(tb, s.Addr()), s}
+}
+
+// URL returns the address of the server's database through the proxy.
+func (p *Proxy) URL() string { return strings.Replace(p.server.URL(), p.server.Addr(), p.Addr(), 1) }
 
 func noError(tb testing.TB, err error) {
 	if err != nil {
