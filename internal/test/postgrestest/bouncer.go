@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
@@ -37,28 +36,21 @@ func (s *Server) Bouncer(tb testing.TB, settings ...string) string {
 	}
 	cmd := s.command("postgres", file)
 	cmd.Path, cmd.Args[0], cmd.Dir = path, path, dir
-	var log strings.Builder
-	cmd.Stderr = &log
-	gone := make(chan struct{})
-	noError(tb, daemon.Start(cmd, gone))
+	process, err := daemon.Launch(cmd, filepath.Join(dir, "log"))
+	noError(tb, err)
 	tb.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-gone
-		if tb.Failed() {
-			tb.Logf("log of PgBouncer:\n%s", log.String())
+		if process.Kill(); tb.Failed() {
+			tb.Logf("log of PgBouncer:\n%s", process.Log())
 		}
 	})
 	addr := net.JoinHostPort(host, strconv.Itoa(port))
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	noError(tb, process.Await(func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
 			_ = conn.Close()
-			break
 		}
-		if time.Now().After(end) {
-			tb.Fatalf("postgrestest: pgbouncer does not listen: %v", err)
-		}
-	}
+		return err == nil
+	}))
 	return strings.Replace(s.URL(), s.addr(), addr, 1)
 }
 

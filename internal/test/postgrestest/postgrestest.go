@@ -33,10 +33,6 @@ import (
 // busy, and is used up only if there is a fault.
 const patience = 30 * time.Second
 
-// attempts bounds how often another address is tried because the chosen one was taken in the
-// last moment.
-const attempts = 5
-
 // maxConnections is the default limit of connections: a client may have
 // thirteen, and a test runs a dozen cases of several clients in parallel.
 const maxConnections = 1000
@@ -53,8 +49,7 @@ type Server struct {
 	env      []string // of the server, in addition to the helper's own
 	lasting  bool     // it lives until the test binary has ended
 	database string   // of a test that shares the server, or ""
-	cmd      *exec.Cmd
-	gone     chan struct{} // closed when the process has ended
+	process  *daemon.Process
 }
 
 var names atomic.Int64 // of databases
@@ -132,20 +127,9 @@ func atTheEnd(script string, args ...string) (io.Closer, error) {
 // launched starts a server whose data directory is ready.
 func launched(tb testing.TB, s *Server) *Server {
 	tb.Helper()
-	s.launchSomewhere(tb)
+	s.launchAnywhere(tb)
 	tb.Cleanup(func() { s.stop(tb) })
 	return s
-}
-
-func (s *Server) launchSomewhere(tb testing.TB) {
-	tb.Helper()
-	var err error
-	for range attempts {
-		if err = s.launchAnywhere(); err == nil {
-			return
-		}
-	}
-	tb.Fatalf("postgrestest: start postgres: %v", err)
 }
 
 // URL returns the address of the database that every server has, or of the test's database on
@@ -250,11 +234,12 @@ func (s *Server) must(tb testing.TB, cmd *exec.Cmd) {
 }
 
 // launchAnywhere starts the process on a free address.
-func (s *Server) launchAnywhere() (err error) {
-	if s.host, s.port, err = redistest.FreeAddress(); err != nil {
-		return err
-	}
-	return s.launch()
+func (s *Server) launchAnywhere(tb testing.TB) {
+	tb.Helper()
+	var err error
+	s.host, s.port, err = redistest.FreeAddress()
+	noError(tb, err)
+	noError(tb, s.launch())
 }
 
 // launch starts the process, and returns when it is ready.
@@ -268,65 +253,37 @@ func (s *Server) launch() error {
 	for _, setting := range settings {
 		args = append(args, "-c", setting)
 	}
-	log, err := os.Create(filepath.Join(s.dir, "log"))
+	cmd := s.command("postgres", args...)
+	if s.lasting {
+		outlive(cmd)
+	}
+	cmd.Env = append(cmd.Env, s.env...)
+	process, err := daemon.Launch(cmd, filepath.Join(s.dir, "log"))
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	s.cmd = s.command("postgres", args...)
-	if s.lasting {
-		outlive(s.cmd)
-	}
-	s.cmd.Env = append(s.cmd.Env, s.env...)
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.gone = make(chan struct{})
-	if err := daemon.Start(s.cmd, s.gone); err != nil {
-		return err
-	}
-	return s.awaitReady()
-}
-
-func (s *Server) awaitReady() error {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		select {
-		case <-s.gone:
-			return fmt.Errorf("it ended at once:\n%s", s.log())
-		default:
-		}
-		// Check its own log: another server may answer on the port.
-		if strings.Contains(s.log(), "ready to accept") {
-			return nil
-		}
-	}
-	_ = s.cmd.Process.Kill()
-	<-s.gone
-	return fmt.Errorf("not ready after %v:\n%s", patience, s.log())
-}
-
-func (s *Server) log() string {
-	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-	return string(text)
+	s.process = process
+	// Check its own log: another server may answer on the port.
+	return process.Await(func() bool { return strings.Contains(process.Log(), "ready to accept") })
 }
 
 // Restart starts a server that was killed again, at its address and with its data.
 func (s *Server) Restart(tb testing.TB) {
 	tb.Helper()
-	if err := s.launch(); err != nil {
-		tb.Fatalf("postgrestest: restart: %v", err)
-	}
+	noError(tb, s.launch())
 }
 
 // stop ends the server at once; its children end with it.
 func (s *Server) stop(tb testing.TB) {
-	_ = s.cmd.Process.Signal(os.Interrupt)
+	_ = s.process.Cmd.Process.Signal(os.Interrupt)
 	select {
-	case <-s.gone:
+	case <-s.process.Gone:
 	case <-time.After(patience):
-		_ = s.cmd.Process.Kill()
+		s.process.Kill()
 		tb.Errorf("postgrestest: the server did not end within %v", patience)
 	}
 	if tb.Failed() {
-		tb.Logf("log of the PostgreSQL server:\n%s", s.log())
+		tb.Logf("log of the PostgreSQL server:\n%s", s.process.Log())
 	}
 }
 

@@ -72,7 +72,7 @@ func (s *Server) Cont(tb testing.TB) { s.signal(tb, syscall.SIGCONT) }
 func (s *Server) Kill(tb testing.TB) {
 	tb.Helper()
 	s.signal(tb, syscall.SIGKILL)
-	<-s.gone
+	<-s.process.Gone
 }
 
 // signal sends a signal to the server's first process, which then starts no more processes,
@@ -82,7 +82,7 @@ func (s *Server) signal(tb testing.TB, sig syscall.Signal) {
 	if s.database != "" {
 		tb.Fatal("postgrestest: other tests use the server: use Start")
 	}
-	pid := s.cmd.Process.Pid
+	pid := s.process.Cmd.Process.Pid
 	pids := []int{pid}
 	if sig != syscall.SIGCONT { // first, so that it starts no process that the search would miss
 		_ = daemon.Stop(pid)

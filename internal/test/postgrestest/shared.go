@@ -24,10 +24,10 @@ func Shared(tb testing.TB) *Server {
 	if shared.server == nil {
 		s := &Server{bin: binaries(tb), dir: lastingDirectory(tb), lasting: true}
 		s.copyTemplate(tb)
-		s.launchSomewhere(tb)
+		s.launchAnywhere(tb)
 		var err error
 		shared.untilTheEnd, err = atTheEnd(`kill -QUIT "$2"; while kill -0 "$2" 2>/dev/null; do sleep 0.1; done; rm -rf "$1"`,
-			s.dir, strconv.Itoa(s.cmd.Process.Pid))
+			s.dir, strconv.Itoa(s.process.Cmd.Process.Pid))
 		if err != nil {
 			s.stop(tb)
 			tb.Fatalf("postgrestest: %v", err)
