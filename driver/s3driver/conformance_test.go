@@ -3,84 +3,13 @@ package s3driver
 import (
 	"context"
 	"testing"
-	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver/tabletest"
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/test/play"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
-
-// scale is how many times longer things last in the store than in the suite: a lease of
-// 200 ms lives for 400 s there.
-const scale = 2000
-
-// slow is a driver on a store in which everything lasts longer.
-type slow struct{ *Driver }
-
-func (d slow) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	req.TTL, req.TicketTTL, req.LockDelay, req.ConfirmWindow = scale*req.TTL, scale*req.TicketTTL, scale*req.LockDelay, scale*req.ConfirmWindow
-	reply, err := d.Driver.Acquire(ctx, req)
-	return faster(reply), err
-}
-
-func (d slow) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	longer := make([]driver.Ref, len(refs))
-	for i, ref := range refs {
-		ref.TTL, ref.TicketTTL = scale*ref.TTL, scale*ref.TicketTTL
-		longer[i] = ref
-	}
-	d.Driver.Renew(ctx, longer, func(i int, reply driver.Reply, err error) { each(i, faster(reply), err) })
-}
-
-func (d slow) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	ref.KeepClosed, ref.RejectIDFor = scale*ref.KeepClosed, scale*ref.RejectIDFor
-	reply, err := d.Driver.Release(ctx, ref)
-	return faster(reply), err
-}
-
-func (d slow) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	reply, err := d.Driver.Break(ctx, key, id, reason)
-	return faster(reply), err
-}
-
-func (d slow) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	snap, err := d.Driver.Inspect(ctx, key)
-	snap.Closed /= scale
-	for i := range snap.Holders {
-		snap.Holders[i].Remaining /= scale
-	}
-	for i := range snap.Waiters {
-		snap.Waiters[i].Remaining /= scale
-	}
-	return snap, err
-}
-
-func (d slow) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
-	return d.Driver.Reserve(ctx, by, scale*life)
-}
-
-func (d slow) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	mark.Quarantine *= scale
-	return d.Driver.Mark(ctx, mark, by)
-}
-
-func (d slow) Marked(ctx context.Context) (driver.Mark, bool, error) {
-	mark, ok, err := d.Driver.Marked(ctx)
-	mark.Quarantine /= scale
-	return mark, ok, err
-}
-
-func faster(reply driver.Reply) driver.Reply {
-	reply.RetryAfter /= scale
-	reply.Clock /= scale
-	for i := range reply.Holders {
-		reply.Holders[i].Remaining /= scale
-	}
-	return reply
-}
 
 func TestConformance(t *testing.T) { conform(t, fakes3.Complete) }
 
@@ -91,21 +20,20 @@ func TestConformance_WithoutConditionalDeletes(t *testing.T) {
 }
 
 func conform(t *testing.T, lacks fakes3.Lacks, opts ...roomdriver.Option) {
-	var s *fakes3.Server
-	var url string
-	drivertest.Run(t, drivertest.Config{
-		Open:    func(t testing.TB) driver.Driver { return slow{openAt(t, url, opts...)} },
-		Advance: func(d time.Duration) { s.Advance(scale * d) },
-		Wrap: func(t *testing.T, row func(*testing.T)) {
-			s = fakes3.New()
-			s.Lack(lacks)
-			s.Hold()
-			url = urlOf(t, s.Start(t, 0).URL, "")
-			row(t)
-			rules(t, s.Log())
-		},
-		Without: drivertest.Watch,
-	})
+	s := fakes3.New()
+	s.Lack(lacks)
+	url, bus := urlOf(t, s.Start(t, 0).URL, ""), new(roomdriver.Bus)
+	play.Conformance(t, func(t testing.TB) play.Table {
+		b := openAt(t, url).bucket
+		return audible{table{roomdriver.FromSwapper(b), b}, bus}
+	}, opts...)
+	rules(t, s.Log())
+}
+
+// audible is a table that sends the hints inside of a process that the suite needs.
+type audible struct {
+	table
+	*roomdriver.Bus
 }
 
 // rules compares requests with the published rules: a write has one condition, and a deletion at
