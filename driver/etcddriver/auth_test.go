@@ -19,9 +19,7 @@ func TestAuth_RightsAndPasswords(t *testing.T) {
 	ctx := t.Context()
 	must := func(_ any, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	must(admin.UserAdd(ctx, "root", "r"))
 	must(admin.UserGrantRole(ctx, "root", "root"))

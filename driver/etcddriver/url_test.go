@@ -38,9 +38,7 @@ func TestOpen_RefusesAtOnceAndShowsNoPassword(t *testing.T) {
 
 func TestParse_ReadsHostsPrefixAndCredentials(t *testing.T) {
 	cfg, opts, err := parse("etcds://me:p%40ss@h1,[::1]:7/locks?timeout=3s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	o, err := newOptions(opts)
 	if err != nil || o.prefix != "locks/" || o.timeout != 3*time.Second {
 		t.Errorf("%+v, %v", o, err)

@@ -8,19 +8,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/mysqldriver/internal/mysqltest"
 )
 
-func findings(t *testing.T, d *Driver) map[string]driver.Finding {
-	t.Helper()
-	report, err := d.Check(t.Context())
-	noError(t, err)
-	all := make(map[string]driver.Finding)
-	for _, f := range report.Findings {
-		if worst, ok := all[f.Check]; !ok || f.Severity > worst.Severity { // each table has its own
-			all[f.Check] = f
-		}
-	}
-	return all
-}
-
 func TestCheck_ASoundServerIsGood(t *testing.T) {
 	server := mysqltest.Start(t, "--innodb-flush-log-at-trx-commit=1", "--log-bin", "--sync-binlog=1")
 	d := warm(t, openURL(t, server.URL()+"create=true&timeout=2s"))
@@ -60,18 +47,13 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		{"lock_wait_timeout", server.URL(), driver.Good, "before"},
 	} {
 		d := openURL(t, row.url)
-		f := findings(t, d)[row.check]
-		if text := f.What + f.Why + f.Remedy; f.Severity != row.severity || !strings.Contains(text, row.says) {
-			t.Errorf("%s: %+v; want %q", row.check, f, row.says)
-		}
+		finds(t, d, row.check, row.severity, row.says)
 		noError(t, d.Close())
 	}
 	mine, err := New(server.DB(t, "autocommit=false"))
 	noError(t, err)
 	for check, severity := range map[string]driver.Severity{"autocommit": driver.Unsafe, "lock_wait_timeout": driver.Notice} {
-		if f := findings(t, mine)[check]; f.Severity != severity {
-			t.Errorf("%+v", f)
-		}
+		finds(t, mine, check, severity, "")
 	}
 	many := server.DB(t)
 	for range 9 {
@@ -79,9 +61,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		noError(t, err)
 		defer conn.Close()
 	}
-	if f := findings(t, mine)["max_connections"]; f.Severity != driver.Warning {
-		t.Errorf("%+v", f)
-	}
+	finds(t, mine, "max_connections", driver.Warning, "")
 }
 
 func TestCheck_Versions(t *testing.T) {

@@ -3,7 +3,6 @@ package natsdriver
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,17 +12,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
-
-func findings(t *testing.T, d *Driver) map[string]driver.Finding {
-	t.Helper()
-	report, err := d.Check(t.Context())
-	noError(t, err)
-	all := make(map[string]driver.Finding)
-	for _, f := range report.Findings {
-		all[f.Check] = f
-	}
-	return all
-}
 
 func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 	url, bucket := one()
@@ -69,10 +57,7 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 			c.Subjects, c.Mirror = nil, &jetstream.StreamSource{Name: "KV_sound"}
 		}), driver.Unsafe, "original"},
 	} {
-		f := findings(t, openURL(t, row.url))[row.check]
-		if text := f.What + f.Why + f.Remedy; f.Severity != row.severity || !strings.Contains(text, row.says) {
-			t.Errorf("%s: %s: %+v; want %q", row.url, row.check, f, row.says)
-		}
+		finds(t, openURL(t, row.url), row.check, row.severity, row.says)
 	}
 	// The settings that can be used nevertheless are.
 	for _, name := range []string{"memory", "aging", "dropping"} {

@@ -251,6 +251,8 @@ var (
 	release    = ask.Release
 	holds      = ask.Holds
 	eventually = await.Until
+	findings   = ask.Findings
+	finds      = ask.Finds
 )
 
 // withoutJetStream takes JetStream out of a server's configuration.

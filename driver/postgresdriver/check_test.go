@@ -8,17 +8,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
-func findings(t *testing.T, d *Driver) map[string]driver.Finding {
-	t.Helper()
-	report, err := d.Check(t.Context())
-	noError(t, err)
-	all := make(map[string]driver.Finding)
-	for _, f := range report.Findings {
-		all[f.Check] = f
-	}
-	return all
-}
-
 func TestCheck_ASoundServerIsGood(t *testing.T) {
 	server := postgrestest.Start(t, "synchronous_commit=on", "fsync=on")
 	d := warm(t, openURL(t, server.URL()+"&create=true"))
@@ -59,9 +48,6 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 		{"timeouts", server.URL(), driver.Good, "20s"},
 		{"clock", server.URL(), driver.Good, "differs from ours"},
 	} {
-		f := findings(t, openURL(t, row.url))[row.check]
-		if text := f.What + f.Why + f.Remedy; f.Severity != row.severity || !strings.Contains(text, row.says) {
-			t.Errorf("%s: %+v; want %q", row.check, f, row.says)
-		}
+		finds(t, openURL(t, row.url), row.check, row.severity, row.says)
 	}
 }

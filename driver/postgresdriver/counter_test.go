@@ -220,9 +220,7 @@ func TestCounter_DoctorNamesWhatIsWrong(t *testing.T) {
 	boss := admin(t, server.URL())
 	acquire(t, d, mutex("held", "a"), driver.Granted)
 	acquire(t, d, ticket("held", "w"), driver.Queued)
-	if f := findings(t, d)["counter"]; f.Severity != driver.Good {
-		t.Errorf("%+v", f)
-	}
+	finds(t, d, "counter", driver.Good, "")
 	exec(t, boss, `UPDATE leasehold SET ends = ends * 100 WHERE key = E'\x01tokens'`)
 	_, err := d.Acquire(t.Context(), mutex("k", "a"))
 	if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "leasehold doctor") {
@@ -232,13 +230,9 @@ func TestCounter_DoctorNamesWhatIsWrong(t *testing.T) {
 	if reply, err := d.Release(t.Context(), driver.Ref{Key: "held", ID: "w"}); err != nil || reply.State != driver.Left {
 		t.Errorf("%+v, %v", reply, err)
 	}
-	if f := findings(t, d)["counter"]; f.Severity != driver.Unsafe || !strings.Contains(f.Remedy, "DELETE FROM") {
-		t.Errorf("%+v", f)
-	}
+	finds(t, d, "counter", driver.Unsafe, "DELETE FROM")
 	exec(t, boss, `DELETE FROM leasehold WHERE key = E'\x01tokens'`)
 	cycle(t, d, "k")
 	exec(t, boss, `DROP SEQUENCE leasehold_tokens`)
-	if f := findings(t, d)["sequence"]; f.Severity != driver.Unsafe || !strings.Contains(f.Remedy, "CREATE SEQUENCE") {
-		t.Errorf("%+v", f)
-	}
+	finds(t, d, "sequence", driver.Unsafe, "CREATE SEQUENCE")
 }

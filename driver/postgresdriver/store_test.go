@@ -78,6 +78,8 @@ var (
 	release    = ask.Release
 	holds      = ask.Holds
 	eventually = await.Until
+	findings   = ask.Findings
+	finds      = ask.Finds
 )
 
 var renewals atomic.Int64

@@ -46,9 +46,7 @@ func TestCheck_LooksAtEveryNodeAndComparesThem(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			report, err := open(t, row.nodes).s.Check(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			for _, f := range report.About(row.check) {
 				if f.Severity == row.severity && strings.Contains(f.What, row.text) {
 					return

@@ -205,9 +205,7 @@ func TestTokens_OfANodeDaysAheadOfItsClockAreLeftOut(t *testing.T) {
 		d, err := quorumdriver.New([]driver.Driver{
 			daysAhead{wrong, 72 * time.Hour, 0}, memdriver.New(), daysAhead{memdriver.New(), 0, 100 * time.Millisecond},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer d.Close()
 		reply, err := d.Acquire(t.Context(), driver.Request{Key: "k", ID: "a", TTL: ttl})
 		if err != nil || reply.State != driver.Granted || time.Until(time.UnixMicro(reply.Token)) > time.Hour {

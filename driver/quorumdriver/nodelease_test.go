@@ -19,9 +19,7 @@ func TestTurn_IsTakenIfItIsFree(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 100 {
-		if err := new(quorumdriver.Driver).TakeTurn(ctx); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, new(quorumdriver.Driver).TakeTurn(ctx))
 	}
 }
 
@@ -109,9 +107,7 @@ func TestRenew_OfAWaiterThatHasGoneTakesNothing(t *testing.T) {
 			holder := quorumOf(t, all)
 			holder.acquire("holder", driver.Granted)
 			sub, err := a.s.Watch(func(driver.Hint) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			defer sub.Close()
 			a.acquire("a", driver.Busy, waits)
 			holder.release("holder", driver.Released)

@@ -28,9 +28,7 @@ const ttl = 10 * time.Second
 func open(t testing.TB, nodes []driver.Driver, opts ...quorumdriver.Option) asker {
 	t.Helper()
 	s, err := quorumdriver.New(nodes, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error("close:", err)
@@ -53,9 +51,7 @@ func quorumOf(t testing.TB, all []*server, opts ...quorumdriver.Option) asker {
 func clientOf(t testing.TB, a asker) *leasehold.Client {
 	t.Helper()
 	c, err := leasehold.New(a.s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -261,9 +257,7 @@ func TestQuorum_Q1_TheLibraryTellsThatThereIsNoMajority(t *testing.T) {
 func locked(t *testing.T, l leasehold.Locker) *leasehold.Lease {
 	t.Helper()
 	lease, err := l.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return lease
 }
 
@@ -597,9 +591,7 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 			all[0].restart(false)
 			for turn := 1; turn <= 2; turn++ {
 				before := l.Token()
-				if err := l.Detach(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, l.Detach(t.Context()))
 				synctest.Wait()
 				var err error
 				if l, err = clients[turn%2].Mutex(key).Adopt(t.Context(), l.ID()); err != nil {
@@ -615,4 +607,11 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 			synctest.Wait()
 		}
 	})
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -139,9 +139,7 @@ func (s *server) free(t testing.TB, id string) {
 func (s *server) inside(t testing.TB) []driver.Holder {
 	t.Helper()
 	snap, err := s.store.Inspect(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return snap.Holders
 }
 
@@ -163,9 +161,7 @@ func wantInside(t testing.TB, all []*server, want ...string) {
 func (s *server) marked(t testing.TB) (left time.Duration, ok bool) {
 	t.Helper()
 	mark, ok, err := s.store.Marked(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return mark.Quarantine, ok
 }
 

@@ -117,9 +117,7 @@ func TestWaiters_AreServedSoonAfterARelease(t *testing.T) {
 			got := lockLater(t, waiter)
 			time.Sleep(time.Second + 7*time.Millisecond)
 			released := time.Now()
-			if err := first.Release(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, first.Release())
 			// The waiter is woken by the nodes, and not by its next request.
 			if gap := (<-got).Sub(released); gap > 50*time.Millisecond {
 				t.Errorf("waited %v for a free lock", gap)
@@ -154,9 +152,7 @@ func (a asker) onBreak(f func(driver.Hint)) driver.Subscription {
 			f(h)
 		}
 	})
-	if err != nil {
-		a.Fatal(err)
-	}
+	noError(a, err)
 	a.Cleanup(func() { _ = sub.Close() })
 	return sub
 }
@@ -226,9 +222,7 @@ func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
 func (a asker) inspected() []driver.Holder {
 	a.Helper()
 	snap, err := a.s.Inspect(a.Context(), "k")
-	if err != nil {
-		a.Fatal(err)
-	}
+	noError(a, err)
 	return snap.Holders
 }
 
@@ -306,9 +300,7 @@ func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
 		seen := make(map[string]bool)
 		for cursor, pages := "", 0; pages == 0 || cursor != ""; pages++ {
 			keys, next, err := s.List(t.Context(), "k", cursor)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			for _, key := range keys {
 				seen[key] = true
 			}
@@ -357,9 +349,7 @@ func TestClose_IsBoundedWhenANodeHangs(t *testing.T) {
 		all := servers(3)
 		hung := &ignorant{client: client{all[2]}}
 		s, err := quorumdriver.New([]driver.Driver{client{all[0]}, client{all[1]}, hung})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		all[2].stop()
 		asker{t, s}.acquire("a", driver.Granted)
 		start := time.Now()

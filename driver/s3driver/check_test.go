@@ -3,8 +3,6 @@ package s3driver
 import (
 	"errors"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,19 +10,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
 )
-
-func findings(t *testing.T, d *Driver) map[string]driver.Finding {
-	t.Helper()
-	report, err := d.Check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := make(map[string]driver.Finding)
-	for _, f := range report.Findings {
-		all[f.Check] = f
-	}
-	return all
-}
 
 func TestCheck_ASoundBucketIsGood(t *testing.T) {
 	s := fakes3.New()
@@ -74,33 +59,22 @@ func TestCheck_FindsWhatMakesLocksUnsafe(t *testing.T) {
 			if row.part != "" {
 				s.Configure(row.part, row.text)
 			}
-			f := findings(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "")))[row.check]
-			if f.Severity != row.severity || f.Check == "" || !strings.Contains(f.What+f.Why+f.Remedy, row.says) {
-				t.Errorf("%+v; want %v and %q", f, row.severity, row.says)
-			}
+			finds(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "")), row.check, row.severity, row.says)
 		})
 	}
 }
 
 func TestCheck_ComparesClocks(t *testing.T) {
 	s := fakes3.New()
-	ahead := findings(t, openAt(t, urlOf(t, s.Start(t, time.Minute).URL, "")))
-	if f := ahead["clock"]; f.Severity != driver.Warning || !strings.Contains(f.What, "differs from ours by") {
-		t.Errorf("%+v", f)
-	}
-	if f := ahead["clocks of the store"]; f.Severity != driver.Good {
-		t.Errorf("%+v", f)
-	}
+	ahead := openAt(t, urlOf(t, s.Start(t, time.Minute).URL, ""))
+	finds(t, ahead, "clock", driver.Warning, "differs from ours by")
+	finds(t, ahead, "clocks of the store", driver.Good, "")
 	var n atomic.Int64
 	fronts := []http.Handler{s.Front(0), s.Front(10 * time.Second)}
-	balancer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	balancer := fakes3.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fronts[n.Add(1)%2].ServeHTTP(w, r)
 	}))
-	defer balancer.Close()
-	defer balancer.CloseClientConnections()
-	if f := findings(t, openAt(t, urlOf(t, balancer.URL, "")))["clocks of the store"]; f.Severity != driver.Unsafe {
-		t.Errorf("%+v", f)
-	}
+	finds(t, openAt(t, urlOf(t, balancer.URL, "")), "clocks of the store", driver.Unsafe, "")
 }
 
 func TestCheck_AStoreThatDoesNotAnswerIsAnError(t *testing.T) {

@@ -16,32 +16,19 @@ func TestClock_NoServerEndsALeaseOfAnotherEarly(t *testing.T) {
 	s.Hold()
 	slow := openAt(t, urlOf(t, s.Start(t, -skew/2).URL, ""))
 	fast := openAt(t, urlOf(t, s.Start(t, skew/2).URL, ""))
-	state := func(d *Driver, id string) driver.State {
-		t.Helper()
+	brief := func(id string) driver.Request {
 		req := requestOf(id)
 		req.TTL = MinTTL
-		reply, err := d.Acquire(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return reply.State
+		return req
 	}
 	const phases = 20
 	for range phases {
-		if got := state(slow, "a"); got != driver.Granted {
-			t.Fatalf("a free lock: %v", got)
-		}
+		acquire(t, slow, brief("a"), driver.Granted)
 		s.Advance(MinTTL - time.Millisecond)
-		if got := state(fast, "b"); got != driver.Busy {
-			t.Errorf("before the end of the lease: %v", got)
-		}
-		s.Advance(margin + step)
-		if got := state(fast, "b"); got != driver.Granted {
-			t.Errorf("%v after the end of the lease: %v", margin+step, got)
-		}
-		if _, err := fast.Release(t.Context(), driver.Ref{Key: "orders/42", ID: "b"}); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, fast, brief("b"), driver.Busy)
+		s.Advance(margin + step) // after the end of the lease
+		acquire(t, fast, brief("b"), driver.Granted)
+		release(t, fast, "orders/42", "b")
 		s.Advance(step/phases + time.Millisecond)
 	}
 }
@@ -53,14 +40,12 @@ func TestClock_TokensRiseAlthoughItIsSteppedBack(t *testing.T) {
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
 	last := int64(0)
 	for _, id := range []string{"a", "b", "c"} {
-		reply, err := d.Acquire(t.Context(), requestOf(id))
-		if err != nil || reply.State != driver.Granted || reply.Token <= last {
-			t.Fatalf("%s: %+v, %v; the last token is %d", id, reply, err, last)
+		reply := acquire(t, d, requestOf(id), driver.Granted)
+		if reply.Token <= last {
+			t.Errorf("%s: token %d follows %d", id, reply.Token, last)
 		}
 		last = reply.Token
-		if _, err := d.Release(t.Context(), driver.Ref{Key: "orders/42", ID: id}); err != nil {
-			t.Fatal(err)
-		}
+		release(t, d, "orders/42", id)
 		s.Advance(-memory / 3)
 	}
 }
@@ -73,9 +58,7 @@ func TestRenew_OfATicketWithinAStepWritesNothing(t *testing.T) {
 	req := requestOf("holder")
 	for _, id := range []string{"holder", "waiter"} {
 		req.ID, req.TicketTTL = id, 3*time.Second
-		if _, err := d.Acquire(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, d, req, map[string]driver.State{"holder": driver.Granted, "waiter": driver.Queued}[id])
 	}
 	s.Log()
 	ref := driver.Ref{Key: req.Key, ID: "waiter", TTL: time.Minute, TicketTTL: 3 * time.Second}
@@ -96,23 +79,17 @@ func TestRenew_OfATicketWithinAStepWritesNothing(t *testing.T) {
 func TestCosts_AreAsDocumented(t *testing.T) {
 	s := fakes3.New()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""), roomdriver.WithSweep(0))
-	acquire := func(id string) error {
-		_, err := d.Acquire(t.Context(), requestOf(id))
-		return err
-	}
 	for _, row := range []struct {
 		what          string
-		call          func() error
+		call          func()
 		reads, writes int
 	}{
-		{"first write", func() error { _, err := d.bucket.prove(t.Context()); return err }, 2, 6},
-		{"lock", func() error { return acquire("a") }, 1, 1},
-		{"try", func() error { return acquire("b") }, 1, 0},
-		{"unlock", func() error { _, err := d.Release(t.Context(), driver.Ref{Key: "orders/42", ID: "a"}); return err }, 1, 1},
+		{"first write", func() { warm(t, d) }, 2, 6},
+		{"lock", func() { acquire(t, d, requestOf("a"), driver.Granted) }, 1, 1},
+		{"try", func() { acquire(t, d, requestOf("b"), driver.Busy) }, 1, 0},
+		{"unlock", func() { release(t, d, "orders/42", "a") }, 1, 1},
 	} {
-		if err := row.call(); err != nil {
-			t.Fatal(err)
-		}
+		row.call()
 		if log := s.Log(); count(log, "GET") != row.reads || count(log, "PUT") != row.writes {
 			t.Errorf("%s: %+v; want %d reads and %d writes", row.what, log, row.reads, row.writes)
 		}

@@ -42,9 +42,7 @@ func TestConnections_OneTimeLimitIsEnoughForAllThatAreDead(t *testing.T) {
 	defer front.Close()
 	defer front.CloseClientConnections()
 	d, err := Open(urlOf(t, front.URL, "&timeout=200ms"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer d.Close()
 	warm(t, d)
 	var all sync.WaitGroup

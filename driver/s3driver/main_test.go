@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 )
 
 // TestMain sets credentials, hides the machine's, and looks for goroutines that are left.
@@ -36,13 +37,9 @@ func urlOf(t testing.TB, endpoint, options string) string {
 func openAt(t testing.TB, rawURL string, opts ...roomdriver.Option) *Driver {
 	t.Helper()
 	client, bucket, own, err := parse(rawURL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	o, err := newOptions(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	d := open(client, bucket, o, opts...)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
@@ -52,8 +49,21 @@ func openAt(t testing.TB, rawURL string, opts ...roomdriver.Option) *Driver {
 func listenAt(t testing.TB, address net.Addr) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", address.String())
+	noError(t, err)
+	return l
+}
+
+var (
+	acquire  = ask.Acquire
+	release  = ask.Release
+	holds    = ask.Holds
+	findings = ask.Findings
+	finds    = ask.Finds
+)
+
+func noError(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
 }

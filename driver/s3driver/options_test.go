@@ -84,9 +84,7 @@ func TestOpen_UsesTheEndpointOfTheEnvironment(t *testing.T) {
 			t.Setenv(name, "https://minio.example:9000")
 			for rawURL, want := range map[string]bool{"s3://bucket?region=x": true, "s3://bucket?region=x&path-style=false": false} {
 				d, err := Open(rawURL)
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, err)
 				defer d.Close()
 				o := d.bucket.client.Options()
 				if o.UsePathStyle != want || o.BaseEndpoint == nil || *o.BaseEndpoint != "https://minio.example:9000" {

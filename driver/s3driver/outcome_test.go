@@ -24,19 +24,6 @@ func requestOf(id string) driver.Request {
 	return driver.Request{Key: "orders/42", ID: id, Owner: "owner of " + id, TTL: time.Minute}
 }
 
-// held returns the ids of the present holders.
-func held(t testing.TB, d *Driver) (ids []string) {
-	t.Helper()
-	snap, err := d.Inspect(t.Context(), "orders/42")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, h := range snap.Holders {
-		ids = append(ids, h.ID)
-	}
-	return ids
-}
-
 // warm makes the driver probe the store.
 func warm(t testing.TB, d *Driver) *Driver {
 	t.Helper()
@@ -93,20 +80,19 @@ func TestAcquire_TellsTheOutcomeOfALostRequestTruly(t *testing.T) {
 				t.Errorf("%d writes", writes)
 			}
 			s.Inject(nil)
-			if got := held(t, d); (len(got) > 0) != row.done {
-				t.Errorf("held by %v", got)
+			if got := holds(t, d, "orders/42", "a"); got != row.done {
+				t.Errorf("the lease is there: %t", got)
 			}
 			ref := driver.Ref{Key: "orders/42", ID: "a", RejectIDFor: time.Minute}
 			if row.done { // a repetition has the answer of one request
-				reply, err := d.Acquire(t.Context(), requestOf("a"))
-				if err != nil || reply.State != driver.Granted || !reply.Replayed {
-					t.Errorf("repeated: %+v, %v", reply, err)
+				if reply := acquire(t, d, requestOf("a"), driver.Granted); !reply.Replayed {
+					t.Errorf("repeated: %+v", reply)
 				}
 			}
 			if _, err := d.Release(t.Context(), ref); err != nil {
 				t.Error(err)
 			}
-			if s.Arrive(); len(held(t, d)) > 0 {
+			if s.Arrive(); holds(t, d, "orders/42", "a") {
 				t.Error("a request that arrived after its release took the lock")
 			}
 		})
@@ -132,9 +118,7 @@ func TestAcquire_RepeatsAWriteThatIsRefused(t *testing.T) {
 		}
 		return fakes3.Answered
 	})
-	if reply, err := d.Acquire(t.Context(), requestOf("a")); err != nil || reply.State != driver.Granted {
-		t.Errorf("%+v, %v", reply, err)
-	}
+	acquire(t, d, requestOf("a"), driver.Granted)
 }
 
 func TestAcquire_AServerThatIsAwayIsUnavailableAndThenWorksAgain(t *testing.T) {
@@ -143,9 +127,7 @@ func TestAcquire_AServerThatIsAwayIsUnavailableAndThenWorksAgain(t *testing.T) {
 	address := front.Listener.Addr()
 	front.Start()
 	d := openAt(t, urlOf(t, front.URL, ""))
-	if _, err := d.Acquire(t.Context(), requestOf("a")); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, requestOf("a"), driver.Granted)
 	front.CloseClientConnections()
 	front.Close()
 	if _, err := d.Acquire(t.Context(), requestOf("b")); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrPermanent) {
@@ -160,9 +142,7 @@ func TestAcquire_AServerThatIsAwayIsUnavailableAndThenWorksAgain(t *testing.T) {
 	again.Start()
 	defer again.Close()
 	defer again.CloseClientConnections()
-	if reply, err := d.Acquire(t.Context(), requestOf("a")); err != nil || reply.State != driver.Granted {
-		t.Errorf("afterwards: %+v, %v", reply, err)
-	}
+	acquire(t, d, requestOf("a"), driver.Granted)
 }
 
 func TestAcquire_EndsWithItsContext(t *testing.T) {
@@ -232,9 +212,7 @@ func TestAcquire_AStoreThatIsNotFitIsRefusedAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := fakes3.New()
-			front := httptest.NewServer(row.store(s.Front(0)))
-			defer front.Close()
-			defer front.CloseClientConnections()
+			front := fakes3.Serve(t, row.store(s.Front(0)))
 			d := openAt(t, urlOf(t, front.URL, "&timeout=1m"))
 			for range 2 {
 				_, err := d.Acquire(t.Context(), requestOf("a"))
@@ -271,7 +249,7 @@ func TestAcquire_AnAnswerOfAGatewayIsNoAnswerOfTheStore(t *testing.T) {
 	s := fakes3.New()
 	store := s.Front(0)
 	var gateway atomic.Int64
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	front := fakes3.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if gateway.Load() == 0 || r.Method != http.MethodPut {
 			store.ServeHTTP(w, r)
 			return
@@ -279,8 +257,6 @@ func TestAcquire_AnAnswerOfAGatewayIsNoAnswerOfTheStore(t *testing.T) {
 		store.ServeHTTP(httptest.NewRecorder(), r)
 		http.Error(w, "<html>try later</html>", int(gateway.Load()))
 	}))
-	defer front.Close()
-	defer front.CloseClientConnections()
 	d := warm(t, openAt(t, urlOf(t, front.URL, "")))
 	for _, status := range []int64{400, 403, 404, 429, 500, 502, 503, 504} {
 		gateway.Store(status)
@@ -327,9 +303,7 @@ func TestAcquire_AWriteWithoutCredentialsIsCertainlyNotMade(t *testing.T) {
 func TestTTL_BelowTheShortestIsRefused(t *testing.T) {
 	d := openAt(t, urlOf(t, fakes3.New().Start(t, 0).URL, ""))
 	req := requestOf("a")
-	if _, err := d.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, d, req, driver.Granted)
 	req.TTL = MinTTL - time.Millisecond
 	if _, err := d.Acquire(t.Context(), req); !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "14.999s is below 15s") {
 		t.Errorf("Acquire: %v", err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,26 +15,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
 )
 
-// serve serves a handler until the test ends.
-func serve(t testing.TB, handle http.HandlerFunc) *httptest.Server {
-	t.Helper()
-	front := httptest.NewServer(handle)
-	t.Cleanup(func() {
-		front.CloseClientConnections()
-		front.Close()
-	})
-	return front
-}
-
 // TestProbe_SucceedsForCallersWithLittleTime checks that a probe outlives its caller, and ends with
 // the driver.
 func TestProbe_SucceedsForCallersWithLittleTime(t *testing.T) {
 	s := fakes3.New()
 	store := s.Front(0)
-	front := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	front := fakes3.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(30 * time.Millisecond)
 		store.ServeHTTP(w, r)
-	})
+	}))
 	try := func(d *Driver, key string) error {
 		req := requestOf("a")
 		req.Key = key
@@ -91,23 +79,21 @@ func TestProbe_OnlyAnAnswerAboutAConditionIsAVerdict(t *testing.T) {
 	} {
 		store := fakes3.New().Front(0)
 		var writes atomic.Int64
-		front := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		front := fakes3.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPut && writes.Add(1) == 1 {
 				w.WriteHeader(row.status)
 				fmt.Fprintf(w, "<Error><Code>%s</Code><Message>no</Message></Error>", row.code)
 				return
 			}
 			store.ServeHTTP(w, r)
-		})
+		}))
 		d := openAt(t, urlOf(t, front.URL, ""))
 		_, err := d.Acquire(t.Context(), requestOf("a"))
 		permanent := errors.Is(err, driver.ErrPermanent)
 		if !errors.Is(err, driver.ErrUnavailable) || permanent != row.permanent || !strings.Contains(err.Error(), row.says) {
 			t.Errorf("%s: permanent is %t: %v", row.code, permanent, err)
 		}
-		if _, err := d.Acquire(t.Context(), requestOf("a")); err != nil {
-			t.Errorf("afterwards: %v", err)
-		}
+		acquire(t, d, requestOf("a"), driver.Granted)
 	}
 }
 
@@ -131,9 +117,7 @@ func TestSweep_RemovesProbesOfDeadProcesses(t *testing.T) {
 	other := openAt(t, strings.Replace(urlOf(t, url, ""), "?", "/leasehold/probe?", 1), roomdriver.WithSweep(0))
 	req := requestOf("a")
 	req.TTL = 3 * time.Hour
-	if _, err := other.Acquire(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	acquire(t, other, req, driver.Granted)
 	l := later{table{roomdriver.FromSwapper(d.bucket), d.bucket}, s}
 	if _, err := l.table.Sweep(t.Context(), 1000); err != nil || len(s.Keys()) != 2 {
 		t.Errorf("at once: %v, left %q", err, s.Keys())

@@ -54,13 +54,9 @@ func TestSweep_RemovesRecordsAnHourAfterTheirLastUse(t *testing.T) {
 	for i := range 30 {
 		req := requestOf("a")
 		req.Key, req.TTL = fmt.Sprint("key ", i), 2*time.Hour
-		if _, err := d.Acquire(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
+		acquire(t, d, req, driver.Granted)
 		if i > 0 {
-			if _, err := d.Release(t.Context(), driver.Ref{Key: req.Key, ID: "a"}); err != nil {
-				t.Fatal(err)
-			}
+			release(t, d, req.Key, "a")
 		}
 	}
 	s.Log()
@@ -140,10 +136,7 @@ func TestStore_ThatForgetsGivesGreaterTokens(t *testing.T) {
 	s := fakes3.New()
 	s.Hold()
 	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
-	before, err := d.Acquire(t.Context(), requestOf("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := acquire(t, d, requestOf("a"), driver.Granted)
 	s.Forget()
 	s.Advance(step)
 	d.Renew(t.Context(), []driver.Ref{{Key: "orders/42", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
@@ -151,17 +144,15 @@ func TestStore_ThatForgetsGivesGreaterTokens(t *testing.T) {
 			t.Errorf("a renewal: %+v, %v", reply, err)
 		}
 	})
-	if after, err := d.Acquire(t.Context(), requestOf("b")); err != nil || after.Token <= before.Token {
-		t.Errorf("token %d follows %d, %v", after.Token, before.Token, err)
+	if after := acquire(t, d, requestOf("b"), driver.Granted); after.Token <= before.Token {
+		t.Errorf("token %d follows %d", after.Token, before.Token)
 	}
 }
 
 // TestPing_TakesALock checks that a client and a service can look whether the store works.
 func TestPing_TakesALock(t *testing.T) {
 	client, err := leasehold.New(openAt(t, urlOf(t, fakes3.New().Start(t, 0).URL, "")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer client.Close()
 	if err := client.Ping(t.Context()); err != nil {
 		t.Error(err)

@@ -3,6 +3,7 @@ package ask
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,32 @@ func Holds(t testing.TB, d driver.Driver, key, id string) bool {
 		t.Fatal(err)
 	}
 	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
+}
+
+// Findings returns the worst finding of each check.
+func Findings(t testing.TB, d driver.Driver) map[string]driver.Finding {
+	t.Helper()
+	checker, _ := driver.As[driver.Checker](d)
+	report, err := checker.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]driver.Finding)
+	for _, f := range report.Findings {
+		if worst, ok := all[f.Check]; !ok || f.Severity > worst.Severity {
+			all[f.Check] = f
+		}
+	}
+	return all
+}
+
+// Finds fails the test unless the worst finding of a check has the severity and the text.
+func Finds(t testing.TB, d driver.Driver, check string, want driver.Severity, text string) {
+	t.Helper()
+	f, ok := Findings(t, d)[check]
+	if !ok || f.Severity != want || !strings.Contains(f.What+f.Why+f.Remedy, text) {
+		t.Errorf("%s: %+v; want severity %v and %q", check, f, want, text)
+	}
 }
 
 // Cuts cut the connection of a request: before the look at a record, before a record is made, and after

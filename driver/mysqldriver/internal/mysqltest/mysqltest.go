@@ -94,7 +94,9 @@ func Start(tb testing.TB, settings ...string) *Server {
 }
 
 // URL returns the address of the server's database for the driver.
-func (s *Server) URL() string { return "mysql://" + superuser + "@" + s.Addr() + "/" + s.database + "?" }
+func (s *Server) URL() string {
+	return "mysql://" + superuser + "@" + s.Addr() + "/" + s.database + "?"
+}
 
 // Addr returns the server's host and port.
 func (s *Server) Addr() string { return net.JoinHostPort(s.host, strconv.Itoa(s.port)) }

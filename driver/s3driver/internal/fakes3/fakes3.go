@@ -159,7 +159,12 @@ func (s *Server) with(f func()) {
 
 // Start serves the bucket until the test ends. The clock of the returned server is ahead by skew.
 func (s *Server) Start(t testing.TB, skew time.Duration) *httptest.Server {
-	front := httptest.NewServer(s.Front(skew))
+	return Serve(t, s.Front(skew))
+}
+
+// Serve serves a handler until the test ends.
+func Serve(t testing.TB, handler http.Handler) *httptest.Server {
+	front := httptest.NewServer(handler)
 	t.Cleanup(func() {
 		front.CloseClientConnections()
 		front.Close()
