@@ -60,6 +60,7 @@ func TestCounter_TokensRiseAfterARestore(t *testing.T) {
 		"sequence":     `SELECT setval('leasehold_tokens', 1)`,
 		"both":         `UPDATE leasehold SET ends = 5 WHERE key = E'\x01tokens'; SELECT setval('leasehold_tokens', 1)`,
 		"all the data": `TRUNCATE leasehold RESTART IDENTITY`,
+		"no table":     `DROP TABLE leasehold`,
 		"new table":    `DROP TABLE leasehold; ` + SQL(),
 		"dump":         `TRUNCATE leasehold; INSERT INTO leasehold SELECT * FROM dump; SELECT setval('leasehold_tokens', 1)`,
 	} {

@@ -126,24 +126,6 @@ func TestWatch_AConnectionThatIsKilledListensAgainAndEverybodyAsks(t *testing.T)
 	}
 }
 
-func TestAcquire_TokensRiseAlthoughRowsWereDeletedOrAreOld(t *testing.T) {
-	d, server := newStore(t, "")
-	boss := admin(t, server.URL())
-	last := int64(0)
-	for _, before := range []string{
-		``, `CREATE TABLE backup AS TABLE leasehold`, `DELETE FROM leasehold`,
-		`DELETE FROM leasehold; INSERT INTO leasehold TABLE backup`, `DROP TABLE leasehold`,
-	} {
-		exec(t, boss, before)
-		reply := acquire(t, d, mutex("k", "a"), driver.Granted)
-		if reply.Token <= last {
-			t.Errorf("after %q: token %d follows %d", before, reply.Token, last)
-		}
-		last = reply.Token
-		release(t, d, "k", "a")
-	}
-}
-
 // Renewals change no indexed column, and the table's pages are half full. So a renewal does
 // not write the index, and later renewals remove the old row versions.
 func TestRenew_StaysOnItsPages(t *testing.T) {

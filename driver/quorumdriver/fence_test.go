@@ -85,17 +85,6 @@ func TestTokens_OfANodeThatCannotBeWrittenToAreNotHandedOut(t *testing.T) {
 	})
 }
 
-func TestTokens_AreZeroWithoutFencing(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, _ []*server, a asker) {
-		if got := a.acquire("a", driver.Granted).Token; got != 0 {
-			t.Errorf("token %d", got)
-		}
-		if got := a.renewed("a", driver.Granted).Token; got != 0 {
-			t.Errorf("token %d", got)
-		}
-	}, quorumdriver.WithoutFencing())
-}
-
 // ahead returns three nodes. The token of the last node is ahead of the other tokens, and
 // this node answers the first request late.
 func ahead(t *testing.T) (all []*server, a asker, first driver.Reply) {

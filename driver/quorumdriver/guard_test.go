@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 )
 
@@ -125,14 +124,4 @@ func TestGuard_LeasesLongerThanTheQuarantineAreRefused(t *testing.T) {
 			t.Errorf("without the guard: %v", err)
 		}
 	}, quorumdriver.WithMaxTTL(time.Minute))
-}
-
-func TestGuard_NodesWithoutAMarkOfTheirKindAreTrusted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var nodes []driver.Driver
-		for range 3 {
-			nodes = append(nodes, struct{ driver.Driver }{memdriver.New()})
-		}
-		open(t, nodes).acquire("a", driver.Granted)
-	})
 }

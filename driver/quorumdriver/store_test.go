@@ -74,6 +74,7 @@ func (s threeVerbs) Delete(ctx context.Context, key, id string) (bool, error) {
 	return reply.State == driver.Released, err
 }
 
+// Nodes that keep no mark are trusted.
 func TestNodes_OfThreeVerbsServeWithoutFencing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []driver.Driver
