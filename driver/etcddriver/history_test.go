@@ -36,28 +36,6 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	c.Judge()
 }
 
-// fault disturbs a cluster, and returns when it is over.
-type fault struct {
-	name string
-	do   func(t *testing.T, c cluster, locks *play.Locks)
-}
-
-var faults = []fault{
-	{"another leader", func(t *testing.T, c cluster, _ *play.Locks) { c.moveLeader(t) }},
-	{"kill of the leader", func(t *testing.T, c cluster, locks *play.Locks) {
-		m := c.leads(t)
-		m.process.Kill()
-		locks.Await(20)
-		m.start(t)
-	}},
-	{"stop of the leader", func(t *testing.T, c cluster, locks *play.Locks) { // clients work with a new one meanwhile
-		m := c.leads(t)
-		noError(t, m.process.Stop())
-		defer m.process.Cont()
-		locks.Await(20)
-	}},
-}
-
 // leads returns the leader.
 func (c cluster) leads(t *testing.T) *member {
 	t.Helper()
@@ -67,34 +45,43 @@ func (c cluster) leads(t *testing.T) *member {
 	return c[i]
 }
 
-// TestCluster_LosesNoLockInFaults contends for locks, and for records, in a cluster whose leader
-// fails.
+// faults disturb the leader.
+func (c cluster) faults(t *testing.T) []play.Fault {
+	return []play.Fault{
+		{Name: "another leader", Do: func(*play.Locks) { c.moveLeader(t) }},
+		{Name: "kill of the leader", Do: func(locks *play.Locks) {
+			m := c.leads(t)
+			m.process.Kill()
+			locks.Await(20)
+			m.start(t)
+		}},
+		{Name: "stop of the leader", Do: func(locks *play.Locks) { // clients work with a new one meanwhile
+			m := c.leads(t)
+			noError(t, m.process.Stop())
+			defer m.process.Cont()
+			locks.Await(20)
+		}},
+	}
+}
+
 func TestCluster_LosesNoLockInFaults(t *testing.T) {
 	live.Test(t)
-	disturb(t, 1, faults[:2])
+	c := startCluster(t, 3)
+	c.disturb(t, 1, c.faults(t)[:2]...)
 }
 
 func TestCluster_LosesNoLockInManyFaults(t *testing.T) {
 	live.Test(t)
 	skip.Nightly(t, "elections take minutes")
-	disturb(t, 8, faults)
+	c := startCluster(t, 3)
+	c.disturb(t, 8, c.faults(t)...)
 }
 
-func disturb(t *testing.T, rounds int, faults []fault) {
-	c := startCluster(t, 3)
-	records := play.StartChain(t, openURL(t, c.url()).table, openURL(t, c.url()).table)
+func (c cluster) disturb(t *testing.T, rounds int, faults ...play.Fault) {
 	var stores []driver.Driver
 	for range 8 {
 		stores = append(stores, openURL(t, c.url()))
 	}
-	locks := play.Start(t, 4*time.Second, time.Minute, stores...)
-	locks.Await(20)
-	for range rounds {
-		for _, f := range faults {
-			locks.Fault(f.name, func() { f.do(t, c, locks) })
-			locks.Await(20)
-		}
-	}
-	locks.Judge()
-	records.Judge()
+	tables := []roomdriver.Table{openURL(t, c.url()).table, openURL(t, c.url()).table}
+	play.Faults(t, 4*time.Second, stores, tables, rounds, faults...)
 }

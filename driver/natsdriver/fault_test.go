@@ -139,33 +139,6 @@ func TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote(t *testing.T) {
 	c.Judge()
 }
 
-// fault disturbs a cluster, and returns when it is over.
-type fault struct {
-	name string
-	do   func(t *testing.T, c cluster, locks *play.Locks)
-}
-
-var faults = []fault{
-	{"step-down", func(t *testing.T, c cluster, _ *play.Locks) {
-		nc := connect(t, c.url())
-		defer nc.Close()
-		_, _ = nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_leasehold", nil, 5*time.Second)
-	}},
-	{"kill", func(t *testing.T, c cluster, _ *play.Locks) {
-		s := c.awaitLeader(t, "leasehold")
-		s.Kill()
-		c.awaitOtherLeader(t, s)
-		s.run()
-	}},
-	{"stop", func(t *testing.T, c cluster, locks *play.Locks) {
-		s := c.awaitLeader(t, "leasehold")
-		noError(t, s.Stop())
-		defer s.Cont()
-		c.awaitOtherLeader(t, s)
-		locks.Await(20) // with the new leader
-	}},
-}
-
 // awaitOtherLeader waits until the other servers follow another leader than s.
 func (c cluster) awaitOtherLeader(t *testing.T, s *server) {
 	t.Helper()
@@ -173,8 +146,7 @@ func (c cluster) awaitOtherLeader(t *testing.T, s *server) {
 	eventually(t, func() bool { l := others.leader(t, "leasehold"); return l != nil && l != s })
 }
 
-// TestCluster_LosesNoLockInFaults contends for locks, and for records, while the leader steps
-// down, is killed and is stopped.
+// TestCluster_LosesNoLockInFaults has a leader that steps down, is killed and is stopped.
 func TestCluster_LosesNoLockInFaults(t *testing.T) {
 	live.Test(t)
 	skip.Nightly(t, "elections take half a minute")
@@ -189,19 +161,28 @@ func TestCluster_LosesNoLockInFaults(t *testing.T) {
 			tables = append(tables, warm(t, openURL(t, url)).table)
 		}
 	}
-	records := play.StartChain(t, tables...)
-	locks := play.Start(t, 10*time.Second, time.Minute, stores...)
-	for range 6 {
-		for _, f := range faults {
-			locks.Fault(f.name, func() {
-				f.do(t, c, locks)
-				warm(t, openURL(t, url))
-			})
-			locks.Await(20)
-		}
-	}
-	locks.Judge()
-	records.Judge()
+	play.Faults(t, 10*time.Second, stores, tables, 6,
+		play.Fault{Name: "step-down", Do: func(*play.Locks) {
+			nc := connect(t, c.url())
+			defer nc.Close()
+			_, _ = nc.Request("$JS.API.STREAM.LEADER.STEPDOWN.KV_leasehold", nil, 5*time.Second)
+			warm(t, openURL(t, url))
+		}},
+		play.Fault{Name: "kill", Do: func(*play.Locks) {
+			s := c.awaitLeader(t, "leasehold")
+			s.Kill()
+			c.awaitOtherLeader(t, s)
+			s.run()
+			warm(t, openURL(t, url))
+		}},
+		play.Fault{Name: "stop", Do: func(locks *play.Locks) {
+			s := c.awaitLeader(t, "leasehold")
+			noError(t, s.Stop())
+			defer s.Cont()
+			c.awaitOtherLeader(t, s)
+			locks.Await(20) // with the new leader
+		}},
+	)
 }
 
 func TestClose_LeavesNoGoroutineAndTheUsersConnection(t *testing.T) {

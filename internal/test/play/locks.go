@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/checker"
 	"github.com/leasehold-go/leasehold/internal/test/history"
 )
@@ -163,4 +164,27 @@ func (l *Locks) Judge() {
 		l.t.Errorf("no call was refused: %v", verdict)
 	}
 	l.t.Log(verdict)
+}
+
+// Fault disturbs a cluster, and returns when it is over.
+type Fault struct {
+	Name string
+	Do   func(locks *Locks)
+}
+
+// Faults lets clients of the stores contend for a lock, and workers for records of the tables, while all
+// faults happen one after the other, in rounds.
+func Faults(t testing.TB, ttl time.Duration, stores []driver.Driver, tables []roomdriver.Table, rounds int, faults ...Fault) {
+	t.Helper()
+	records := StartChain(t, tables...)
+	locks := Start(t, ttl, time.Minute, stores...)
+	locks.Await(20)
+	for range rounds {
+		for _, f := range faults {
+			locks.Fault(f.Name, func() { f.Do(locks) })
+			locks.Await(20)
+		}
+	}
+	locks.Judge()
+	records.Judge()
 }
