@@ -161,6 +161,32 @@ func TestMailbox_RemovedByOthersLeavesPolling(t *testing.T) {
 	eventually(t, "the address is withdrawn", func() bool { return sub.Address() == "" })
 }
 
+// The kernel unlocks the files of a process that dies.
+func TestMailbox_OfAProcessGoesWithIt(t *testing.T) {
+	dir := t.TempDir()
+	s, alive, dead := open(t, dir), open(t, dir, looking), open(t, dir, looking)
+	h, sub := watch(t, alive)
+	watch(t, dead)
+	grant(t, s, driver.Request{Key: "k", ID: "holder"})
+	waiter := driver.Request{Key: "k", ID: "waiter", TTL: time.Minute, TicketTTL: time.Minute, ConfirmWindow: time.Minute, HintAddress: sub.Address()}
+	if reply, err := alive.Acquire(t.Context(), waiter); err != nil || reply.State != driver.Queued {
+		t.Fatalf("%+v, %v; want it queued", reply, err)
+	}
+	noError(t, dead.mail.liveness.Unlock())
+	s.sweep()
+	if left := files(t, s.tree.path("wake")); len(left) != 2 {
+		t.Errorf("mailboxes: %v; want that of the living process, and its sign of life", left)
+	}
+	release(t, s, "k", "holder")
+	eventually(t, "the living process is woken", func() bool {
+		return h.count(func(hint driver.Hint) bool { return hint.Kind == driver.HintGranted && hint.ID == "waiter" }) == 1
+	})
+	closeStore(t, alive)
+	if left := files(t, s.tree.path("wake")); len(left) > 0 {
+		t.Errorf("after close: %v", left)
+	}
+}
+
 // Without a watch, Watch names the cause, and the next call tries again.
 func TestWatch_HR_G4_WithoutAnInotifyInstanceNamesTheCause(t *testing.T) {
 	fails := true

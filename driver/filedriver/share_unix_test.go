@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,31 +20,42 @@ import (
 )
 
 func init() {
-	helpers["share"] = func(args []string) {
+	helper = func(args []string) {
+		dir, user := args[0], args[1]
 		syscall.Umask(0o077)
-		s := must(Open(args[0], WithMode(0o770)))
+		s := must(Open(dir, WithMode(0o770)))
 		sub := must(s.Watch(func(driver.Hint) {}))
-		for _, key := range []string{"both", args[1]} {
-			reply := must(s.Acquire(context.Background(), driver.Request{Key: key, ID: args[1], TTL: time.Minute, HintAddress: sub.Address()}))
+		for _, key := range []string{"both", user} {
+			reply := must(s.Acquire(context.Background(), driver.Request{Key: key, ID: user, TTL: time.Minute, HintAddress: sub.Address()}))
 			if reply.State != driver.Granted {
-				fmt.Println("error: state", reply.State)
-				os.Exit(1)
+				panic(fmt.Sprint("state ", reply.State))
 			}
 		}
-		must(s.Release(context.Background(), driver.Ref{Key: "both", ID: args[1]}))
+		must(s.Release(context.Background(), driver.Ref{Key: "both", ID: user}))
 		must(0, s.Close())
-		fmt.Println("done")
 	}
 }
 
-// startAs is startHelper as another user of a group if the test runs as root, and otherwise as
-// this user.
-func startAs(t *testing.T, program string, uid, gid uint32, name string, args ...string) *process {
-	t.Helper()
-	if os.Getuid() != 0 {
-		return startHelper(t, name, args...)
+// must ends a helper that cannot go on.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
 	}
-	return startHelperWith(t, program, &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{gid}}}, name, args...)
+	return value
+}
+
+// runAs runs the helper as another user of a group if the test runs as root, and otherwise as
+// this user.
+func runAs(t *testing.T, program string, uid, gid uint32, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program)
+	cmd.Env = append(os.Environ(), helperEnv+"="+strings.Join(args, "\n"))
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid, Groups: []uint32{gid}}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("user %d: %v\n%s", uid, err, out)
+	}
 }
 
 func TestMode_HR_F1_TwoUsersOfAGroupShareADirectoryUnderEveryUmask(t *testing.T) {
@@ -55,7 +67,7 @@ func TestMode_HR_F1_TwoUsersOfAGroupShareADirectoryUnderEveryUmask(t *testing.T)
 	noError(t, errors.Join(err, os.WriteFile(program, text, 0o755), os.Chmod(program, 0o755)))
 	for uid := uint32(23001); uid < 23003; uid++ {
 		for range 2 {
-			startAs(t, program, uid, group, "share", dir, fmt.Sprint("user", uid)).expect(t, "done")
+			runAs(t, program, uid, group, dir, fmt.Sprint("user", uid))
 		}
 	}
 	for _, name := range files(t, dir) {
