@@ -1,7 +1,6 @@
 package mysqldriver
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -23,41 +22,24 @@ func TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken(t *testing.T) {
 	for range 6 {
 		stores = append(stores, openURL(t, proxy.URL()+"timeout=500ms&poll=5ms"))
 	}
-	locks := play.Start(t, 2*time.Second, 5*time.Second, stores...)
 	rounds := 20
 	if testing.Short() {
 		rounds = 4
 	}
-	for round := range rounds {
-		for range 3 {
-			locks.Await(2)
-			locks.Fault("cut", func() {
-				switch rand.IntN(3) {
-				case 0:
-					proxy.CutAll()
-				case 1:
-					<-proxy.CutAfter(update).Fired()
-				case 2:
-					<-proxy.CutBefore(update).Fired()
-				}
-			})
-		}
-		locks.Await(2)
-		if round%2 == 0 {
-			locks.Fault("kill", func() {
-				server.Kill(t)
-				server.Restart(t)
-			})
-		} else {
-			locks.Fault("stop", func() {
-				server.Stop(t)
-				time.Sleep(700 * time.Millisecond) // longer than the timeout of a call
-				server.Cont()
-			})
-		}
-	}
-	locks.Await(2)
-	locks.Judge()
+	play.Faults(t, 2*time.Second, stores, nil, rounds,
+		play.Fault{Name: "cut", Do: func(*play.Locks) { proxy.CutAll() }},
+		play.Fault{Name: "cut after a write", Do: func(*play.Locks) { <-proxy.CutAfter(update).Fired() }},
+		play.Fault{Name: "kill", Do: func(*play.Locks) {
+			server.Kill(t)
+			server.Restart(t)
+		}},
+		play.Fault{Name: "cut before a write", Do: func(*play.Locks) { <-proxy.CutBefore(update).Fired() }},
+		play.Fault{Name: "stop", Do: func(*play.Locks) {
+			server.Stop(t)
+			time.Sleep(700 * time.Millisecond) // longer than the timeout of a call
+			server.Cont()
+		}},
+	)
 }
 
 // TestUpdate_OfTwoUpdatesTheLaterReadsWhatTheEarlierWrote updates records through a proxy that cuts

@@ -251,7 +251,6 @@ var (
 	release    = ask.Release
 	holds      = ask.Holds
 	eventually = await.Until
-	findings   = ask.Findings
 	finds      = ask.Finds
 )
 

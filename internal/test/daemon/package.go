@@ -22,10 +22,19 @@ func (p *Package) End() {
 	}
 }
 
-func (*Package) Helper()                         {}
-func (*Package) Context() context.Context        { return context.Background() }
-func (*Package) Failed() bool                    { return false }
-func (*Package) Fatal(args ...any)               { panic(fmt.Sprint(args...)) }
+// Helper implements [testing.TB].
+func (*Package) Helper() {}
+
+// Context implements [testing.TB].
+func (*Package) Context() context.Context { return context.Background() }
+
+// Failed implements [testing.TB].
+func (*Package) Failed() bool { return false }
+
+// Fatal implements [testing.TB].
+func (*Package) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
+// Fatalf implements [testing.TB].
 func (*Package) Fatalf(form string, args ...any) { panic(fmt.Sprintf(form, args...)) }
 
 // Cleanup implements [testing.TB].
