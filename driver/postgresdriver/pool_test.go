@@ -258,8 +258,9 @@ func TestPool_ARenewalMayDoubtAllConnections(t *testing.T) {
 	p.give(conn, nil)
 }
 
-// P3: a connection that is being closed does not count against the limit of connections.
-func TestRenew_ConnectionsThatLeadNowhereLeaveRoomForOthers(t *testing.T) {
+// A router that has forgotten a connection drops its packets. P3: a connection that is being closed
+// does not count against the limit of connections.
+func TestPool_ConnectionsThatLeadNowhereCostOneTimeoutAndNoPlace(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	d, proxy := newStoreBehind(t, "&timeout=2s")
@@ -273,6 +274,15 @@ func TestRenew_ConnectionsThatLeadNowhereLeaveRoomForOthers(t *testing.T) {
 	}
 	all.Wait()
 	renewed(within(t, 3*time.Second), t, d, "k")
+	many(t, d)
+	proxy.Strand()
+	var err error
+	for range 2 {
+		_, err = d.Acquire(t.Context(), mutex("another", "a"))
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // listening serves connections by f, and counts them.
@@ -322,49 +332,35 @@ func TestAcquire_AServerThatLetsNobodyInIsTriedLessAndLessOften(t *testing.T) {
 	t.Parallel()
 	addr, taken := refusing(t, "53300")
 	d := openURL(t, "postgres://nobody@"+addr+"/none?sslmode=disable")
-	const seconds = 3
-	ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
-	defer cancel()
-	var all sync.WaitGroup
-	for i := range 100 {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				_, err := d.Acquire(ctx, mutex(fmt.Sprint("k", i), "a"))
-				if ctx.Err() == nil && (!errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "53300")) {
-					t.Errorf("%v", err)
-				}
-			}
-		})
-	}
-	all.Wait()
+	hammer(t, d, func(err error) {
+		if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "53300") {
+			t.Errorf("%v", err)
+		}
+	})
 	// At once as many attempts as there may be connections, and then one after pauses of at least 25 ms, 50, 100, 200, 400, 500, 500…
 	if n := taken.Load(); n < 4 || n > mainConns+5+2*seconds {
 		t.Errorf("%d attempts in %d s", n, seconds)
 	}
 }
 
-// A router that has forgotten a connection drops its packets.
-func TestAcquire_ConnectionsThatLeadNowhereCostOneTimeout(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	d, proxy := newStoreBehind(t, "&timeout=3s")
+// seconds is for how long hammer makes calls.
+const seconds = 3
+
+// hammer has many callers ask for locks all the time, and passes on their errors.
+func hammer(t *testing.T, d *Driver, answered func(error)) {
+	t.Helper()
+	ctx := within(t, seconds*time.Second)
 	var all sync.WaitGroup
-	for i := range 64 {
-		all.Go(func() { _, _ = d.Acquire(t.Context(), mutex(fmt.Sprint("k", i), "a")) })
+	for i := range 100 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := d.Acquire(ctx, mutex(fmt.Sprint("k", i), "a")); ctx.Err() == nil {
+					answered(err)
+				}
+			}
+		})
 	}
 	all.Wait()
-	if n := d.table.pool.conns.Stat().IdleConns(); n < 3 {
-		t.Fatalf("%d connections", n)
-	}
-	proxy.Strand()
-	var err error
-	for range 2 {
-		_, err = d.Acquire(t.Context(), mutex("another", "a"))
-	}
-	if err != nil {
-		t.Error(err)
-	}
-	proxy.CutAll()
 }
 
 // After a failover the name of the primary may lead to a replica until it is changed.
@@ -532,20 +528,11 @@ func TestAcquire_AFullServerThatServesIsNotAskedForMoreByEachWhoIsServed(t *test
 	acquire(t, d, mutex("k", "a"), driver.Granted)
 	fill()
 	attempts.Store(0)
-	const seconds = 3
-	ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
-	defer cancel()
-	var all sync.WaitGroup
-	for i := range 64 {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				if _, err := d.Acquire(ctx, mutex(fmt.Sprint("k", i), "a")); err != nil && ctx.Err() == nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
+	hammer(t, d, func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	})
 	if n := attempts.Load(); n > mainConns+5+2*seconds {
 		t.Errorf("%d attempts in %d s", n, seconds)
 	}
