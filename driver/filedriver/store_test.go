@@ -1,7 +1,6 @@
 package filedriver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 )
 
@@ -100,20 +100,16 @@ func grant(t *testing.T, s *Driver, req driver.Request) driver.Reply {
 	if req.TTL == 0 {
 		req.TTL = time.Minute
 	}
-	reply, err := s.Acquire(context.Background(), req)
-	if err != nil || reply.State != driver.Granted {
-		t.Fatalf("acquire %q as %q: state %d, %v; want a grant", req.Key, req.ID, reply.State, err)
-	}
-	return reply
+	return ask.Acquire(t, s, req, driver.Granted)
 }
 
 // busy fails the test unless the key has a holder.
 func busy(t *testing.T, s *Driver, key string) {
 	t.Helper()
-	if reply, err := s.Acquire(context.Background(), driver.Request{Key: key, ID: "other", TTL: time.Minute}); err != nil || reply.State != driver.Busy {
-		t.Errorf("acquire %q: state %d, %v; want busy", key, reply.State, err)
-	}
+	ask.Acquire(t, s, ask.Mutex(key, "other"), driver.Busy)
 }
+
+var release = ask.Release
 
 func renew(t *testing.T, s *Driver, key, id string) {
 	t.Helper()
@@ -122,14 +118,6 @@ func renew(t *testing.T, s *Driver, key, id string) {
 			t.Errorf("renew %q as %q: state %d, %v; want a grant", key, id, reply.State, err)
 		}
 	})
-}
-
-func release(t *testing.T, s *Driver, key, id string) {
-	t.Helper()
-	reply, err := s.Release(context.Background(), driver.Ref{Key: key, ID: id})
-	if err != nil || reply.State != driver.Released {
-		t.Fatalf("release %q as %q: state %d, %v; want it released", key, id, reply.State, err)
-	}
 }
 
 // files returns the files below a directory, by their path relative to it.

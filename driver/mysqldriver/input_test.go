@@ -3,7 +3,6 @@ package mysqldriver
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -168,23 +167,6 @@ func TestNew_LeavesThePoolOpen(t *testing.T) {
 	server.Exec(t, d.SQL()) // again
 	if text := SQL(WithTable("")); !strings.HasPrefix(text, "-- table name") {
 		t.Errorf("%q", text)
-	}
-}
-
-// A server that accepts connections and stays silent costs the timeout, and the caller no more than its time.
-func TestAcquire_ASilentServerCostsTheTimeout(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	noError(t, err)
-	defer l.Close()
-	d := openURL(t, "mysql://u@"+l.Addr().String()+"/db?timeout=200ms")
-	if _, err := d.Acquire(t.Context(), mutex("k", "a")); !errors.Is(err, driver.ErrUnavailable) {
-		t.Errorf("%v", err)
-	}
-	d = openURL(t, "mysql://u@"+l.Addr().String()+"/db?timeout=1m")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if _, err := d.Acquire(ctx, mutex("k", "a")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
 	}
 }
 

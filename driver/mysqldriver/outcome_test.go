@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -232,47 +231,5 @@ func TestAcquire_AServerThatRestartsKeepsWhatItHasAcknowledged(t *testing.T) {
 	release(t, d, "k", "a")
 	if after := acquire(t, d, mutex("k", "b"), driver.Granted); after.Token <= before.Token {
 		t.Errorf("token %d after %d", after.Token, before.Token)
-	}
-}
-
-// The clock of a session stands still, at another time for each store.
-func TestAcquire_TokensRiseAlthoughTheClockIsSteppedBack(t *testing.T) {
-	server := mysqltest.Shared(t)
-	var last int64
-	for i, at := range []string{"1800000000", "1799998500", "1900000000"} {
-		d, err := New(server.DB(t, "timestamp="+at), WithCreate())
-		noError(t, err)
-		reply := acquire(t, d, mutex("k", at), driver.Granted)
-		if reply.Token <= last {
-			t.Errorf("step %d: token %d after %d", i, reply.Token, last)
-		}
-		last = reply.Token
-		release(t, d, "k", at)
-		noError(t, d.Close())
-	}
-}
-
-// TestSwap_ManyClientsOnOneKeyGetEachAnAnswer plays processes that ask for one free lock at once.
-func TestSwap_ManyClientsOnOneKeyGetEachAnAnswer(t *testing.T) {
-	d, server := newStore(t, "")
-	const clients = 50
-	var wg sync.WaitGroup
-	holder := make(chan string, clients)
-	for i := range clients {
-		one := openURL(t, server.URL())
-		id := string(rune('A'+i%26)) + string(rune('a'+i/26))
-		wg.Go(func() {
-			reply, err := one.Acquire(t.Context(), mutex("k", id))
-			switch {
-			case err != nil:
-				t.Error(err)
-			case reply.State == driver.Granted:
-				holder <- id
-			}
-		})
-	}
-	wg.Wait()
-	if len(holder) != 1 || !holds(t, d, "k", <-holder) {
-		t.Errorf("%d more holders", len(holder))
 	}
 }

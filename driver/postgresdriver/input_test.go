@@ -125,21 +125,6 @@ func untrusted(t *testing.T) string {
 	return addr
 }
 
-// TestAcquire_ARecordOfANewerVersionIsLeftAlone plays a program that is older than the other
-// programs on the store.
-func TestAcquire_ARecordOfANewerVersionIsLeftAlone(t *testing.T) {
-	d, server := newStore(t, "")
-	boss := admin(t, server.URL())
-	exec(t, boss, `UPDATE leasehold SET record = '\x02' || substr(record, 2)`)
-	_, err := d.Acquire(t.Context(), ticket("warm-up", "b"))
-	if !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "let all programs use one version") {
-		t.Errorf("%v", err)
-	}
-	if version := value[int](t, boss, `SELECT get_byte(record, 0) FROM leasehold`); version != 2 {
-		t.Errorf("version %d", version)
-	}
-}
-
 // TestOpen_APoolOfOneConnectionIsEnough calls all verbs with a URL that allows one connection:
 // renewals and the listener have further connections.
 func TestOpen_APoolOfOneConnectionIsEnough(t *testing.T) {

@@ -33,23 +33,6 @@ func TestClock_NoServerEndsALeaseOfAnotherEarly(t *testing.T) {
 	}
 }
 
-// TestClock_TokensRiseAlthoughItIsSteppedBack checks that a record outlives its lock.
-func TestClock_TokensRiseAlthoughItIsSteppedBack(t *testing.T) {
-	s := fakes3.New()
-	s.Hold()
-	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
-	last := int64(0)
-	for _, id := range []string{"a", "b", "c"} {
-		reply := acquire(t, d, requestOf(id), driver.Granted)
-		if reply.Token <= last {
-			t.Errorf("%s: token %d follows %d", id, reply.Token, last)
-		}
-		last = reply.Token
-		release(t, d, "orders/42", id)
-		s.Advance(-memory / 3)
-	}
-}
-
 // TestRenew_OfATicketWithinAStepWritesNothing is the reason for the length of a step.
 func TestRenew_OfATicketWithinAStepWritesNothing(t *testing.T) {
 	s := fakes3.New()

@@ -8,25 +8,15 @@ import (
 	"github.com/leasehold-go/leasehold/driver/roomdriver/tabletest"
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
 	"github.com/leasehold-go/leasehold/internal/test/play"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
-func TestConformance(t *testing.T) { conform(t, fakes3.Complete) }
-
-// A store without conditional deletions keeps empty objects.
-func TestConformance_WithoutConditionalDeletes(t *testing.T) {
-	skip.Nightly(t, "TestTable plays such a store, too")
-	conform(t, fakes3.IfMatchOfDelete, roomdriver.WithMemory(0))
-}
-
-func conform(t *testing.T, lacks fakes3.Lacks, opts ...roomdriver.Option) {
+func TestConformance(t *testing.T) {
 	s := fakes3.New()
-	s.Lack(lacks)
 	url, bus := urlOf(t, s.Start(t, 0).URL, ""), new(roomdriver.Bus)
 	play.Conformance(t, func(t testing.TB) play.Table {
 		b := openAt(t, url).bucket
 		return audible{table{roomdriver.FromSwapper(b), b}, bus}
-	}, opts...)
+	})
 	rules(t, s.Log())
 }
 

@@ -145,25 +145,6 @@ func TestAcquire_AServerThatIsAwayIsUnavailableAndThenWorksAgain(t *testing.T) {
 	acquire(t, d, requestOf("a"), driver.Granted)
 }
 
-func TestAcquire_EndsWithItsContext(t *testing.T) {
-	s := fakes3.New()
-	d := openAt(t, urlOf(t, s.Start(t, 0).URL, "&timeout=1m"))
-	for _, fault := range []fakes3.Fault{fakes3.Hang, fakes3.Answered} {
-		s.Inject(func(*http.Request) fakes3.Fault { return fault })
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if fault == fakes3.Answered {
-			cancel()
-		}
-		if _, err := d.Acquire(ctx, requestOf("a")); err == nil {
-			t.Error("granted")
-		}
-		cancel()
-	}
-	if keys := s.Keys(); len(keys) > 0 {
-		t.Errorf("left %v", keys)
-	}
-}
-
 // TestAcquire_AStoreThatIsNotFitIsRefusedAtOnce checks that no lock is granted, and that the error
 // has a remedy.
 func TestAcquire_AStoreThatIsNotFitIsRefusedAtOnce(t *testing.T) {

@@ -1,7 +1,6 @@
 package s3driver
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -110,42 +109,6 @@ func TestQueue_OfAThousandFitsIntoARecord(t *testing.T) {
 	}
 	if size := s.Size(); size > 200<<10 {
 		t.Errorf("the record has %d bytes", size)
-	}
-}
-
-// TestRecord_OfAnotherProgramIsRefusedAndKept checks an object with the name of a record.
-func TestRecord_OfAnotherProgramIsRefusedAndKept(t *testing.T) {
-	s := fakes3.New()
-	d := warm(t, openAt(t, urlOf(t, s.Start(t, 0).URL, "")))
-	r := d.bucket.request(t.Context())
-	defer r.cancel()
-	foreign := []byte("something else")
-	if _, err := d.bucket.put(r, d.bucket.object("orders/42"), "", foreign); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Acquire(t.Context(), requestOf("a")); err == nil || !strings.Contains(err.Error(), "orders/42") {
-		t.Errorf("Acquire: %v", err)
-	}
-	if record, _, _, err := d.bucket.Load(t.Context(), "orders/42"); !bytes.Equal(record, foreign) {
-		t.Errorf("now it is %q, %v", record, err)
-	}
-}
-
-// TestStore_ThatForgetsGivesGreaterTokens plays the loss of all data.
-func TestStore_ThatForgetsGivesGreaterTokens(t *testing.T) {
-	s := fakes3.New()
-	s.Hold()
-	d := openAt(t, urlOf(t, s.Start(t, 0).URL, ""))
-	before := acquire(t, d, requestOf("a"), driver.Granted)
-	s.Forget()
-	s.Advance(step)
-	d.Renew(t.Context(), []driver.Ref{{Key: "orders/42", ID: "a", TTL: time.Minute}}, func(_ int, reply driver.Reply, err error) {
-		if err != nil || reply.State != driver.Gone {
-			t.Errorf("a renewal: %+v, %v", reply, err)
-		}
-	})
-	if after := acquire(t, d, requestOf("b"), driver.Granted); after.Token <= before.Token {
-		t.Errorf("token %d follows %d", after.Token, before.Token)
 	}
 }
 
