@@ -18,6 +18,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
@@ -153,11 +154,7 @@ func shared(t testing.TB) string {
 	return "etcd://" + sharedServer() + "/" + url.PathEscape(fmt.Sprintf("%s.%p", t.Name(), t))
 }
 
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-var eventually = await.Until
+var (
+	noError    = ask.NoError
+	eventually = await.Until
+)

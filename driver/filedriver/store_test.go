@@ -87,13 +87,6 @@ func refused(t *testing.T, dir string, want error, advice string, options ...Opt
 	}
 }
 
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // grant acquires and fails the test if that is refused.
 func grant(t *testing.T, s *Driver, req driver.Request) driver.Reply {
 	t.Helper()
@@ -109,7 +102,10 @@ func busy(t *testing.T, s *Driver, key string) {
 	ask.Acquire(t, s, ask.Mutex(key, "other"), driver.Busy)
 }
 
-var release = ask.Release
+var (
+	noError = ask.NoError
+	release = ask.Release
+)
 
 func renew(t *testing.T, s *Driver, key, id string) {
 	t.Helper()

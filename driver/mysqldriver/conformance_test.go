@@ -35,10 +35,3 @@ func openURL(t testing.TB, url string) *Driver {
 	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
-
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -35,6 +35,7 @@ func renew(ctx context.Context, d *Driver, key string) (state driver.State, err 
 }
 
 var (
+	noError    = ask.NoError
 	mutex      = ask.Mutex
 	acquire    = ask.Acquire
 	release    = ask.Release

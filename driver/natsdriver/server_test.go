@@ -239,14 +239,8 @@ func ticket(key, id string) driver.Request {
 	return req
 }
 
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 var (
+	noError    = ask.NoError
 	acquire    = ask.Acquire
 	release    = ask.Release
 	holds      = ask.Holds

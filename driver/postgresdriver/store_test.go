@@ -74,6 +74,7 @@ func reader(key, id string) driver.Request {
 
 var (
 	mutex      = ask.Mutex
+	noError    = ask.NoError
 	acquire    = ask.Acquire
 	release    = ask.Release
 	holds      = ask.Holds
@@ -204,10 +205,3 @@ func hostOf(t *testing.T, address string) string {
 
 // as returns the URL for another user.
 func as(user, address string) string { return strings.Replace(address, "tester@", user+"@", 1) }
-
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -54,16 +54,10 @@ func listenAt(t testing.TB, address net.Addr) net.Listener {
 }
 
 var (
+	noError  = ask.NoError
 	acquire  = ask.Acquire
 	release  = ask.Release
 	holds    = ask.Holds
 	findings = ask.Findings
 	finds    = ask.Finds
 )
-
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

@@ -39,10 +39,16 @@ func Holds(t testing.TB, d driver.Driver, key, id string) bool {
 	t.Helper()
 	inspector, _ := driver.As[driver.Inspector](d)
 	snap, err := inspector.Inspect(t.Context(), key)
+	NoError(t, err)
+	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
+}
+
+// NoError ends the test if there is an error.
+func NoError(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(snap.Holders) == 1 && snap.Holders[0].ID == id
 }
 
 // Findings returns the worst finding of each check.
@@ -50,9 +56,7 @@ func Findings(t testing.TB, d driver.Driver) map[string]driver.Finding {
 	t.Helper()
 	checker, _ := driver.As[driver.Checker](d)
 	report, err := checker.Check(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	all := make(map[string]driver.Finding)
 	for _, f := range report.Findings {
 		if worst, ok := all[f.Check]; !ok || f.Severity > worst.Severity {
