@@ -24,10 +24,16 @@ type Faults struct {
 	Sink  history.Sink
 	Now   func() int64
 	Seed  uint64
+	// Dead reports whether the client has died, if it can: then neither requests nor hints
+	// pass.
+	Dead func() bool
 }
 
-// errLost is the error of a lost request or reply: its outcome is unknown.
-var errLost = errors.New("connection reset")
+var (
+	// errLost is the error of a lost request or reply: its outcome is unknown.
+	errLost = errors.New("connection reset")
+	errDead = fmt.Errorf("%w: the process is dead", driver.ErrInvalid)
+)
 
 // Wrap returns a driver that adds faults to d.
 func Wrap(d driver.Driver, f Faults) driver.Driver {
@@ -83,8 +89,16 @@ func (f *faulty) over(what fault) {
 	})
 }
 
+func (f *faulty) dead() bool { return f.Dead != nil && f.Dead() }
+
 // suffer makes a request under the fault.
-func (f *faulty) suffer(ctx context.Context, what fault, do func(context.Context) (driver.Reply, error)) (driver.Reply, error) {
+func (f *faulty) suffer(ctx context.Context, what fault, ask func(context.Context) (driver.Reply, error)) (driver.Reply, error) {
+	do := func(ctx context.Context) (driver.Reply, error) {
+		if f.dead() {
+			return driver.Reply{}, errDead
+		}
+		return ask(ctx)
+	}
 	if what.name == "" {
 		return do(ctx)
 	}
@@ -129,7 +143,7 @@ func (f *faulty) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 // Renew draws one fault for the batch, because a batch is one request to the server.
 func (f *faulty) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	what := f.draw(requestFaults)
-	if what.name == "" {
+	if what.name == "" && !f.dead() {
 		f.Driver.Renew(ctx, refs, each)
 		return
 	}
@@ -163,7 +177,9 @@ func (d *deaf) Watch(hear func(driver.Hint)) (driver.Subscription, error) {
 	tell := func(h driver.Hint) {
 		mu.Lock()
 		defer mu.Unlock()
-		hear(h)
+		if !d.dead() {
+			hear(h)
+		}
 	}
 	return d.watcher.Watch(func(h driver.Hint) {
 		what := d.draw(hintFaults)

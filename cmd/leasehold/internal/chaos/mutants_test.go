@@ -14,33 +14,51 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/checker"
 )
 
-// These tests check the checker: they use drivers with deliberate bugs that lock libraries
-// have had. The checker must find each of them within a few simulated hours.
-
-// mutant is a bug of a driver. The rules without a mutant here are covered by the checker's
-// own tests.
-type mutant struct {
-	name string
-	// wants lists rules. The checker must report a violation of one of them.
-	wants []string
-	// tune changes the world so that the bug has an effect.
-	tune func(w *world)
-	// breaks returns a driver with the bug. The faults are added outside it.
-	breaks func(w *world, d driver.Driver) driver.Driver
-}
-
 // tries bounds the number of worlds for each mutant. Most mutants are found in nearly every
 // world, but the most hidden one only in 18 of 40: twelve worlds would miss it once in a
 // thousand runs.
 const tries = 60
 
+// TestMutants_AreCaught tests the records of the contenders and the checker: it uses drivers with
+// bugs that lock libraries have had. The checker must find each of them within a few simulated hours.
+// The rules without a mutant here are covered by the checker's own tests.
 func TestMutants_AreCaught(t *testing.T) {
 	t.Parallel()
-	for _, m := range mutants {
+	for _, m := range []struct {
+		name   string
+		open   func(w *world) driver.Driver
+		faulty float64
+		death  time.Duration
+		wants  []string // rules; the checker must report a violation of one of them
+	}{
+		{
+			"release without owner check", func(w *world) driver.Driver { return careless{w.store.Join()} },
+			0.5, time.Hour, []string{checker.Exclusion},
+		},
+		{
+			"queue that lets overtake", func(w *world) driver.Driver { return barging{w.store.Join()} },
+			0.1, time.Hour, []string{checker.Order},
+		},
+		{
+			"tokens repeat after a flush", func(w *world) driver.Driver { return &flushed{w.store.Join(), w} },
+			0.1, time.Hour, []string{checker.Tokens, checker.Fence},
+		},
+		{
+			"busy names the asker", func(w *world) driver.Driver { return echoing{w.store.Join()} },
+			0.1, time.Hour, []string{checker.Refusal},
+		},
+		{
+			"dead tickets block", func(w *world) driver.Driver { return patient{w.store.Join()} },
+			0.1, 10 * time.Minute, []string{checker.Wait, checker.Left},
+		},
+	} {
 		t.Run(m.name, func(t *testing.T) {
 			var found []string
 			for range tries {
-				w := m.world(rand.Uint64())
+				w := newWorld(rand.Uint64())
+				w.open, w.death, w.lasting, w.procs = m.open, m.death, 3*time.Hour, 4
+				w.plan.TTL, w.plan.Hold, w.plan.Faulty = 5*time.Second, 8*time.Second, m.faulty
+				w.plan.Burst, w.plan.Contenders = 2*time.Minute, 4
 				v := w.run(t)
 				found = append(found, v.Rules()...)
 				if slices.ContainsFunc(v.Rules(), func(rule string) bool { return slices.Contains(m.wants, rule) }) {
@@ -53,141 +71,61 @@ func TestMutants_AreCaught(t *testing.T) {
 	}
 }
 
-func (m mutant) world(seed uint64) *world {
-	w := newWorld(seed)
-	w.lasting = 3 * time.Hour
-	w.plan.TTL, w.plan.Hold, w.plan.Faulty = 5*time.Second, 8*time.Second, 0.1
-	w.plan.Burst, w.plan.Contenders, w.procs, w.death = 2*time.Minute, 4, 4, time.Hour
-	if m.tune != nil {
-		m.tune(w)
+// careless releases all leases of a lock when one is released that has ended.
+type careless struct{ *memdriver.Driver }
+
+func (c careless) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
+	reply, err := c.Driver.Release(ctx, ref)
+	if err == nil && reply.State == driver.Gone {
+		snap, _ := c.Inspect(ctx, ref.Key)
+		for _, h := range snap.Holders {
+			_, _ = c.Driver.Release(ctx, driver.Ref{Key: ref.Key, ID: h.ID})
+		}
 	}
-	sound := w.open
-	w.open = func(w *world) driver.Driver { return m.breaks(w, sound(w)) }
-	return w
-}
-
-// broken is a driver with some methods replaced.
-type broken struct {
-	driver.Driver
-	acquire func(context.Context, driver.Request) (driver.Reply, error)
-	renew   func(context.Context, driver.Ref) (driver.Reply, error)
-	release func(context.Context, driver.Ref) (driver.Reply, error)
-}
-
-func (b *broken) Supports(req driver.Request) error { return driver.Supports(b.Driver, req) }
-
-func (b *broken) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if b.acquire != nil {
-		return b.acquire(ctx, req)
-	}
-	return b.Driver.Acquire(ctx, req)
-}
-
-func (b *broken) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	if b.renew == nil {
-		b.Driver.Renew(ctx, refs, each)
-		return
-	}
-	for i, ref := range refs {
-		reply, err := b.renew(ctx, ref)
-		each(i, reply, err)
-	}
-}
-
-func (b *broken) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if b.release != nil {
-		return b.release(ctx, ref)
-	}
-	return b.Driver.Release(ctx, ref)
-}
-
-// one renews one ref.
-func one(ctx context.Context, d driver.Driver, ref driver.Ref) (reply driver.Reply, err error) {
-	d.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 	return reply, err
 }
 
-// with adds the Watcher of the sound driver to a broken one.
-func with(b *broken) driver.Driver {
-	if w, ok := b.Driver.(driver.Watcher); ok {
-		return struct {
-			*broken
-			driver.Watcher
-		}{b, w}
+type barging struct{ *memdriver.Driver }
+
+func (b barging) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	req.Policy = driver.Barging
+	return b.Driver.Acquire(ctx, req)
+}
+
+// echoing names the asker as the holder.
+type echoing struct{ *memdriver.Driver }
+
+func (e echoing) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	reply, err := e.Driver.Acquire(ctx, req)
+	if err == nil && reply.State == driver.Busy && len(reply.Holders) > 0 {
+		reply.Holders[0].Owner = req.Owner
 	}
-	return b
+	return reply, err
 }
 
-var mutants = []mutant{
-	{
-		name: "release without owner check", wants: []string{checker.Exclusion},
-		tune: func(w *world) { w.plan.Faulty = 0.5 },
-		breaks: func(w *world, d driver.Driver) driver.Driver {
-			return with(&broken{Driver: d, release: func(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-				reply, err := d.Release(ctx, ref)
-				if err == nil && reply.State == driver.Gone {
-					snap, _ := w.store.Inspect(ctx, ref.Key)
-					for _, h := range snap.Holders {
-						_, _ = d.Release(ctx, driver.Ref{Key: ref.Key, ID: h.ID})
-					}
-				}
-				return reply, err
-			}})
-		},
-	},
-	{
-		name: "queue that lets overtake", wants: []string{checker.Order},
-		breaks: func(_ *world, d driver.Driver) driver.Driver {
-			return with(&broken{Driver: d, acquire: func(ctx context.Context, req driver.Request) (driver.Reply, error) {
-				req.Policy = driver.Barging
-				return d.Acquire(ctx, req)
-			}})
-		},
-	},
-	{
-		name: "tokens repeat after a flush", wants: []string{checker.Tokens, checker.Fence},
-		tune: func(w *world) {
-			w.rules.Steady = false
-			w.open = func(w *world) driver.Driver { return &flushed{w.store.Join(), w} }
-		},
-		breaks: func(_ *world, d driver.Driver) driver.Driver { return d },
-	},
-	{
-		name: "busy names the asker", wants: []string{checker.Refusal},
-		breaks: func(_ *world, d driver.Driver) driver.Driver {
-			return with(&broken{Driver: d, acquire: func(ctx context.Context, req driver.Request) (driver.Reply, error) {
-				reply, err := d.Acquire(ctx, req)
-				if err == nil && reply.State == driver.Busy && len(reply.Holders) > 0 {
-					reply.Holders[0].Owner = req.Owner
-				}
-				return reply, err
-			}})
-		},
-	},
-	{
-		name: "dead tickets block", wants: []string{checker.Wait, checker.Left},
-		tune: func(w *world) { w.death = 10 * time.Minute },
-		breaks: func(_ *world, d driver.Driver) driver.Driver {
-			return with(&broken{
-				Driver: d,
-				acquire: func(ctx context.Context, req driver.Request) (driver.Reply, error) {
-					if req.TicketTTL > 0 {
-						req.TicketTTL, req.ConfirmWindow = 24*time.Hour, 24*time.Hour
-					}
-					return d.Acquire(ctx, req)
-				},
-				renew: func(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-					if ref.TicketTTL > 0 {
-						ref.TicketTTL = 24 * time.Hour
-					}
-					return one(ctx, d, ref)
-				},
-			})
-		},
-	},
+// patient keeps tickets for a day.
+type patient struct{ *memdriver.Driver }
+
+const day = 24 * time.Hour
+
+func (p patient) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if req.TicketTTL > 0 {
+		req.TicketTTL, req.ConfirmWindow = day, day
+	}
+	return p.Driver.Acquire(ctx, req)
 }
 
-// flushed is a store that restarts its tokens every 20 minutes.
+func (p patient) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
+	refs = slices.Clone(refs)
+	for i := range refs {
+		if refs[i].TicketTTL > 0 {
+			refs[i].TicketTTL = day
+		}
+	}
+	p.Driver.Renew(ctx, refs, each)
+}
+
+// flushed restarts its tokens every 20 minutes.
 type flushed struct {
 	*memdriver.Driver
 	w *world

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -94,7 +95,7 @@ func (w *world) run(t *testing.T) *checker.Verdict {
 		if err != nil {
 			t.Error(err)
 		}
-		w.Add(history.Record{At: w.now(), What: history.Left, Note: fmt.Sprintf("%v", keys)[1 : len(fmt.Sprintf("%v", keys))-1]})
+		w.Add(history.Record{At: w.now(), What: history.Left, Note: strings.Join(keys, " ")})
 	})
 	return checker.Judge(w.rules, w.records)
 }
@@ -120,8 +121,8 @@ func (w *world) dump(t *testing.T) {
 // generation runs one process until it dies or the world ends.
 func (w *world) generation(ctx context.Context, t *testing.T, rnd *rand.Rand, register chaos.Register, name string) {
 	m := &mortal{world: w, name: name}
-	d := chaos.Wrap(m.wrap(w.open(w)), chaos.Faults{
-		Part: w.plan.Faulty, Delay: w.plan.TTL, Proc: name, Sink: m, Now: w.now, Seed: rnd.Uint64(),
+	d := chaos.Wrap(w.open(w), chaos.Faults{
+		Part: w.plan.Faulty, Delay: w.plan.TTL, Proc: name, Sink: m, Now: w.now, Seed: rnd.Uint64(), Dead: m.isDead,
 	})
 	client, err := leasehold.New(d)
 	if err != nil {
@@ -143,8 +144,7 @@ func (w *world) generation(ctx context.Context, t *testing.T, rnd *rand.Rand, re
 	m.Add(history.Record{At: w.now(), Proc: name, What: history.Bye})
 }
 
-// mortal connects the client of a process to its store, and receives the records of the
-// process. After the death it passes on neither requests nor records.
+// mortal is the life of a process. It receives the records of the process, until the death.
 type mortal struct {
 	world *world
 	name  string
@@ -174,61 +174,6 @@ func (m *mortal) Add(r history.Record) {
 	if !m.dead {
 		m.world.Add(r)
 	}
-}
-
-func (m *mortal) wrap(d driver.Driver) driver.Driver {
-	l := &living{d, m}
-	if w, ok := d.(driver.Watcher); ok {
-		return &listening{l, w}
-	}
-	return l
-}
-
-// living is a driver that refuses all requests after the death.
-type living struct {
-	driver.Driver
-	*mortal
-}
-
-var errDead = fmt.Errorf("%w: the process is dead", driver.ErrInvalid)
-
-func (l *living) Supports(req driver.Request) error { return driver.Supports(l.Driver, req) }
-
-func (l *living) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if l.isDead() {
-		return driver.Reply{}, errDead
-	}
-	return l.Driver.Acquire(ctx, req)
-}
-
-func (l *living) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if l.isDead() {
-		return driver.Reply{}, errDead
-	}
-	return l.Driver.Release(ctx, ref)
-}
-
-func (l *living) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	if l.isDead() {
-		for i := range refs {
-			each(i, driver.Reply{}, errDead)
-		}
-		return
-	}
-	l.Driver.Renew(ctx, refs, each)
-}
-
-type listening struct {
-	*living
-	watcher driver.Watcher
-}
-
-func (l *listening) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	return l.watcher.Watch(func(h driver.Hint) {
-		if !l.isDead() {
-			f(h)
-		}
-	})
 }
 
 // worlds is the number of worlds that make a month.
