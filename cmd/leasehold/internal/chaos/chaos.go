@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -86,7 +85,7 @@ func Kinds(d driver.Driver) []Kind {
 // Register is a resource that locks protect: it refuses a write with a token smaller
 // than an earlier one for the key.
 type Register interface {
-	Write(key, who string, token int64) (accepted bool, err error)
+	Write(w Write, accepted *bool) error
 }
 
 // Crowd is the contenders of one process.
@@ -291,9 +290,8 @@ func (a *attempt) write(lease *leasehold.Lease) {
 	if a.Register == nil || a.ask.Mode != history.Exclusive {
 		return
 	}
-	since := a.Now()
-	accepted, err := a.Register.Write(a.ask.Key, a.Proc, lease.Token())
-	if err != nil {
+	since, accepted := a.Now(), false
+	if err := a.Register.Write(Write{a.ask.Key, a.Proc, lease.Token()}, &accepted); err != nil {
 		return // the process of the register has ended
 	}
 	now := a.Now()
@@ -319,13 +317,4 @@ func outcome(err error) string {
 		return history.Cancelled
 	}
 	return history.Failed
-}
-
-// goroutines describes the stacks if they are more than n, and returns "" otherwise.
-func goroutines(stacks []byte, n int) string {
-	all := strings.Split(strings.TrimSpace(string(stacks)), "\n\n")
-	if len(all) <= n {
-		return ""
-	}
-	return fmt.Sprintf("%d instead of %d:\n%s", len(all), n, strings.Join(all, "\n\n"))
 }

@@ -79,10 +79,12 @@ func open(rawURL string) (driver.Driver, error) {
 var openers = map[string]func(rest string) (driver.Driver, error){viaGoRedis: openGoRedis}
 
 func openGoRedis(rest string) (driver.Driver, error) {
-	client, err := goRedis(rest)
-	if err != nil {
-		return nil, err
+	scheme, hosts, _ := strings.Cut(rest, "://")
+	opts := &redis.UniversalOptions{Addrs: strings.Split(hosts, ","), IsClusterMode: scheme == "redis+cluster"}
+	if scheme == "redis+sentinel" {
+		opts.MasterName = redistest.PrimaryName
 	}
+	client := redis.NewUniversalClient(opts)
 	d, err := redisdriver.New(client, redisdriver.WithTimeout(tryTimeout))
 	if err != nil {
 		return nil, err
@@ -97,21 +99,6 @@ type owner struct {
 }
 
 func (o *owner) Close() error { return errors.Join(o.Driver.Close(), o.client.Close()) }
-
-func goRedis(rawURL string) (redis.UniversalClient, error) {
-	scheme, hosts, _ := strings.Cut(rawURL, "://")
-	switch addrs := strings.Split(hosts, ","); scheme {
-	case "redis+sentinel":
-		return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.PrimaryName, SentinelAddrs: addrs}), nil
-	case "redis+cluster":
-		return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}), nil
-	}
-	o, err := redis.ParseURL(rawURL)
-	if err != nil {
-		return nil, err
-	}
-	return redis.NewClient(o), nil
-}
 
 // tryTimeout bounds one try of a driver, and so the delay that a lost reply causes.
 const tryTimeout = 300 * time.Millisecond

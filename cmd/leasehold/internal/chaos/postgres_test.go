@@ -69,12 +69,7 @@ func TestChaos_OnPostgresThatForgets(t *testing.T) {
 	empty.Forgets = history.ForgetsAll
 	drop := sqlHavoc(server, "DROP TABLE", `DROP TABLE IF EXISTS leasehold`)
 	drop.Forgets = history.ForgetsAll
-	crash := chaos.Havoc{Name: "crash without synchronous_commit", Forgets: history.ForgetsSome, Do: func(rnd *rand.Rand) error {
-		server.Kill(t)
-		time.Sleep(upTo(rnd, ttl))
-		server.Restart(t)
-		return nil
-	}}
+	crash := revives("crash without synchronous_commit", history.ForgetsSome, func() { server.Kill(t) }, func() { server.Restart(t) })
 	suffer(t, arena{
 		label: "PostgreSQL that forgets", rules: queue, stores: []string{server.URL() + options},
 		havoc: []chaos.Havoc{empty, drop, crash},
@@ -92,12 +87,6 @@ func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestes
 			return nil
 		}}
 	}
-	restart := chaos.Havoc{Name: "restart with data", Do: func(rnd *rand.Rand) error {
-		server.Kill(t)
-		time.Sleep(upTo(rnd, ttl))
-		server.Restart(t)
-		return nil
-	}}
 	return []chaos.Havoc{
 		lasts("stop the server", func() { server.Stop(t) }, func() { server.Cont(t) }),
 		lasts("black hole", proxy.Mute, proxy.Unmute),
@@ -109,7 +98,7 @@ func postgresHavoc(t *testing.T, server *postgrestest.Server, proxy *postgrestes
 		sqlHavoc(server, "statements cancelled", `SELECT pg_cancel_backend(pid)`+others),
 		sqlHavoc(server, "listeners killed", `SELECT pg_terminate_backend(pid)`+others+` AND query LIKE 'LISTEN%'`),
 		sqlHavoc(server, "table locked", `BEGIN; LOCK TABLE leasehold; SELECT pg_sleep(0.5); COMMIT`),
-		restart,
+		revives("restart with data", "", func() { server.Kill(t) }, func() { server.Restart(t) }),
 	}
 }
 

@@ -16,19 +16,24 @@ type Memory struct {
 	last string
 }
 
-// Write implements [Register].
-func (m *Memory) Write(key, who string, token int64) (bool, error) {
+// Write is a write to a register.
+type Write struct {
+	Key, Who string
+	Token    int64
+}
+
+// Write implements [Register], as a method for package rpc.
+func (m *Memory) Write(w Write, accepted *bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.seen == nil {
 		m.seen = make(map[string]int64)
 	}
-	m.last = who
-	if token < m.seen[key] {
-		return false, nil
+	m.last = w.Who
+	if *accepted = w.Token >= m.seen[w.Key]; *accepted {
+		m.seen[w.Key] = w.Token
 	}
-	m.seen[key] = token
-	return true, nil
+	return nil
 }
 
 // Last returns the name of the last writer, which most likely holds a lock now.
@@ -45,21 +50,6 @@ type desk struct {
 	listener net.Listener
 }
 
-// Write is a write to the register, as it is sent to a desk.
-type Write struct {
-	Key, Who string
-	Token    int64
-}
-
-// Desk has the methods of a desk that other processes call.
-type Desk struct{ memory *Memory }
-
-// Write implements the method "Desk.Write" of package rpc.
-func (d Desk) Write(w Write, accepted *bool) (err error) {
-	*accepted, err = d.memory.Write(w.Key, w.Who, w.Token)
-	return err
-}
-
 func openDesk() (*desk, error) {
 	dir, err := os.MkdirTemp("", "chaos") // short: the path of a socket is bounded
 	if err != nil {
@@ -70,7 +60,7 @@ func openDesk() (*desk, error) {
 		return nil, err
 	}
 	server := rpc.NewServer()
-	if err := server.Register(Desk{&d.Memory}); err != nil {
+	if err := server.Register(&d.Memory); err != nil {
 		return nil, err
 	}
 	go func() {
@@ -101,7 +91,6 @@ func dialRegister(path string) (remote, error) {
 }
 
 // Write implements [Register].
-func (r remote) Write(key, who string, token int64) (accepted bool, err error) {
-	err = r.client.Call("Desk.Write", Write{key, who, token}, &accepted)
-	return accepted, err
+func (r remote) Write(w Write, accepted *bool) error {
+	return r.client.Call("Memory.Write", w, accepted)
 }

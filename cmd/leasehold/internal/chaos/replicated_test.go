@@ -13,6 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/internal/test/history"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 // TestChaos_OnASentinel uses a primary and a replica that lags: a failover may
@@ -42,7 +43,7 @@ func failovers(servers []*redistest.Server, heal func() error) func(context.Cont
 	const before = 6 * time.Second
 	return func(ctx context.Context, note func(history.Record)) {
 		last := make(map[*redistest.Server]string)
-		for ctx.Err() == nil {
+		for ok := true; ok; ok = timing.Sleep(ctx, 200*time.Millisecond) {
 			changed := false
 			for _, s := range servers {
 				role := replication(s)["role"]
@@ -55,10 +56,6 @@ func failovers(servers []*redistest.Server, heal func() error) func(context.Cont
 				since := chaos.Now() - int64(before)
 				_ = heal() // the next fault reports its error
 				note(history.Record{At: chaos.Now(), Since: since, What: history.Fault, Note: "failover seen", Forgets: history.ForgetsSome})
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(200 * time.Millisecond):
 			}
 		}
 	}

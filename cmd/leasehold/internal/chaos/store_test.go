@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/history"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
+	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
 func TestChaos_OnADirectory(t *testing.T) {
@@ -78,15 +79,11 @@ func waits(s *redistest.Server) func(context.Context, func(history.Record)) {
 func slow(ask func(context.Context)) func(context.Context, func(history.Record)) {
 	const beat, tooLong = 50 * time.Millisecond, 200 * time.Millisecond
 	return func(ctx context.Context, note func(history.Record)) {
-		for ctx.Err() == nil {
+		for ok := true; ok; ok = timing.Sleep(ctx, beat) {
 			since := chaos.Now()
 			ask(ctx)
 			if now := chaos.Now(); now-since > int64(tooLong) {
 				note(history.Record{At: now, Since: since - int64(beat), What: history.Fault, Note: "no answer"})
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(beat):
 			}
 		}
 	}
@@ -161,22 +158,25 @@ func commands(to on) []chaos.Havoc {
 	}
 }
 
+// revives kills a server and starts it again after a while.
+func revives(name, forgets string, kill, start func()) chaos.Havoc {
+	return chaos.Havoc{Name: name, Forgets: forgets, Do: func(rnd *rand.Rand) error {
+		kill()
+		time.Sleep(upTo(rnd, ttl))
+		start()
+		return nil
+	}}
+}
+
 // rollback kills a server and starts it again with a log that may lack its end.
 func rollback(s *redistest.Server) chaos.Havoc {
-	h := restart(s)
-	h.Name, h.Forgets = "restart with old data", history.ForgetsSome
-	return h
+	return revives("restart with old data", history.ForgetsSome, s.Kill, s.Restart)
 }
 
 // restart kills a server and starts it again with the data that it wrote before
 // it answered.
 func restart(s *redistest.Server) chaos.Havoc {
-	return chaos.Havoc{Name: "restart with data", Do: func(rnd *rand.Rand) error {
-		s.Kill()
-		time.Sleep(upTo(rnd, ttl))
-		s.Restart()
-		return nil
-	}}
+	return revives("restart with data", "", s.Kill, s.Restart)
 }
 
 // forget kills a server and starts it again without data.

@@ -115,7 +115,7 @@ func settle(n int) string {
 		}
 	}
 	stacks := make([]byte, 1<<16)
-	return goroutines(stacks[:runtime.Stack(stacks, true)], n)
+	return fmt.Sprintf("%d instead of %d:\n%s", runtime.NumGoroutine(), n, stacks[:runtime.Stack(stacks, true)])
 }
 
 // A process that is stopped, or starved by a busy machine, detects that by a late
