@@ -23,8 +23,7 @@ func TestBreak_AsksOnATerminal(t *testing.T) {
 		{"no", "no lease was broken", 64},
 		{"y", "2 leases: 1 broken, 1 had ended, 0 failed", 0},
 	} {
-		master, slave := openTerminal(t)
-		screen := watchScreen(master)
+		master, slave, screen := openTerminal(t)
 		cmd := exec.CommandContext(t.Context(), command(t), "break", "--store", url, "--owner", "script", "--reason", "test")
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 		if err := cmd.Start(); err != nil {

@@ -3,8 +3,6 @@
 package cli_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,6 +55,34 @@ func client(t *testing.T, dir, url string, program []string, args ...string) *ex
 	return cmd
 }
 
+// eachClient plays a test with each of the clients at once.
+func eachClient(t *testing.T, test func(t *testing.T, name string, program []string)) {
+	for name, program := range clients {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, name, program)
+		})
+	}
+}
+
+// fakeService returns the URL of a service that answers requests by answer. lease is the id in the
+// request, if it has one.
+func fakeService(t *testing.T, answer func(w http.ResponseWriter, path, lease string)) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct{ LeaseID string }
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		answer(w, r.URL.Path, body.LeaseID)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// ended answers that a lease has ended.
+func ended(w http.ResponseWriter, cause string) {
+	w.WriteHeader(http.StatusGone)
+	fmt.Fprintf(w, `{"type":"https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#%s","status":410}`, cause)
+}
+
 func newArena(t *testing.T) *arena {
 	t.Helper()
 	need(t, "curl", "python3", "node")
@@ -101,14 +127,6 @@ func (a *arena) visit(c *leasehold.Client, name string) error {
 		cmd.Env = append(os.Environ(), fmt.Sprintf("LEASEHOLD_TOKEN=%d", lease.Token()))
 		return cmd.Run()
 	})
-}
-
-// wantFree checks that a client has left no lease behind.
-func (a *arena) wantFree(t *testing.T, name string) {
-	t.Helper()
-	if snap, err := a.direct.Inspect(t.Context(), name); err != nil || len(snap.Holders) > 0 {
-		t.Errorf("%q is left behind: %+v, %v", name, snap, err)
-	}
 }
 
 // visits returns the names of the visitors in order, and checks that no two visits
@@ -245,21 +263,11 @@ func TestClients_KillTheCommandWhenTheLeaseIsBroken(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	a := newArena(t)
-	for name, program := range clients {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cmd := client(t, a.dir, a.service.url, program, name, "sleep", "300")
-			var out bytes.Buffer
-			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			breakLock(t, a.direct, name, "a test")
-			if code := exitCode(t, cmd.Wait()); code != 79 {
-				t.Errorf("exit code %d, want 79\n%s", code, &out)
-			}
-		})
-	}
+	eachClient(t, func(t *testing.T, name string, program []string) {
+		p := start(t, client(t, a.dir, a.service.url, program, name, "sleep", "300"), nil)
+		breakLock(t, a.direct, name, "a test")
+		p.wantCode(79)
+	})
 }
 
 // TestClients_PassASignalOnAndKeepTheLock: a command that ends slowly after the signal
@@ -268,39 +276,15 @@ func TestClients_PassASignalOnAndKeepTheLock(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	a := newArena(t)
-	for name, program := range clients {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const slow = `trap 'sleep 1; echo ended; exit 7' TERM; echo started; while :; do sleep 0.1; done`
-			cmd := client(t, a.dir, a.service.url, program, name, "sh", "-c", slow)
-			out, err := cmd.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if err := out.(*os.File).SetReadDeadline(time.Now().Add(bound)); err != nil { // the command may outlive the client
-				t.Fatal(err)
-			}
-			lines := bufio.NewReader(out)
-			expect := func(want string) {
-				t.Helper()
-				if line, err := lines.ReadString('\n'); line != want+"\n" {
-					t.Fatalf("%q, %v; want %q", line, err, want)
-				}
-			}
-			expect("started")
-			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			expect("ended")
-			// The client ends after the command, and returns its code.
-			if code := exitCode(t, cmd.Wait()); code != 7 {
-				t.Errorf("exit code %d, want 7", code)
-			}
-		})
-	}
+	eachClient(t, func(t *testing.T, name string, program []string) {
+		const slow = `trap 'sleep 1; echo ended; exit 7' TERM; echo started; while :; do sleep 0.1; done`
+		cmd := client(t, a.dir, a.service.url, program, name, "sh", "-c", slow)
+		p := start(t, cmd, func(cmd *exec.Cmd) { cmd.Stdout = cmd.Stderr })
+		p.awaitSaid("started\n")
+		p.signal(syscall.SIGTERM)
+		p.wantCode(7) // the client ends after the command, and returns its code
+		p.wantSaid("ended\n")
+	})
 }
 
 // TestClients_BeginNothingUnderALeaseThatIsOver: the grant arrives so late that the lease
@@ -309,19 +293,15 @@ func TestClients_BeginNothingUnderALeaseThatIsOver(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
 	need(t, "python3", "node")
-	const problem = `{"type":"https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#lease-lost","status":410}`
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body struct{ LeaseID string }
-		if r.URL.Path != "/v1/locks" {
-			w.WriteHeader(http.StatusGone)
-			fmt.Fprint(w, problem)
-		} else if err := json.NewDecoder(r.Body).Decode(&body); err == nil {
-			time.Sleep(500 * time.Millisecond) // more than a third of the lease
-			w.WriteHeader(http.StatusCreated)
-			fmt.Fprintf(w, `{"leaseId":%q,"token":7}`, body.LeaseID)
+	service := fakeService(t, func(w http.ResponseWriter, path, lease string) {
+		if path != "/v1/locks" {
+			ended(w, "lease-lost")
+			return
 		}
-	}))
-	t.Cleanup(service.Close)
+		time.Sleep(500 * time.Millisecond) // more than a third of the lease
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, `{"leaseId":%q,"token":7}`, lease)
+	})
 	for name, program := range map[string][]string{
 		"python": {"python3", "-c", `
 import os, lock
@@ -340,7 +320,7 @@ await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 1000 }).then(
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if out, err := client(t, withClients(t), service.URL, program).CombinedOutput(); err != nil || string(out) != "lost\n" {
+			if out, err := client(t, withClients(t), service, program).CombinedOutput(); err != nil || string(out) != "lost\n" {
 				t.Errorf("%v, %q, want the loss", err, out)
 			}
 		})
@@ -350,16 +330,10 @@ await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 1000 }).then(
 func TestClients_ReportALeaseThatWasBrokenBeforeItsAnswerAsLost(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusGone)
-		fmt.Fprint(w, `{"type":"https://github.com/leasehold-go/leasehold/blob/main/docs/http.md#broken","status":410}`)
-	}))
-	t.Cleanup(service.Close)
-	for name, program := range clients {
-		if code := exitCode(t, client(t, withClients(t), service.URL, program, name, "true").Run()); code != 79 {
-			t.Errorf("%s: exit code %d, want 79", name, code)
-		}
-	}
+	service := fakeService(t, func(w http.ResponseWriter, _, _ string) { ended(w, "broken") })
+	eachClient(t, func(t *testing.T, name string, program []string) {
+		start(t, client(t, withClients(t), service, program, name, "true"), nil).wantCode(79)
+	})
 }
 
 // TestClients_NodeRenewsNothingAfterARelease releases a lease during a renewal.
@@ -368,36 +342,30 @@ func TestClients_NodeRenewsNothingAfterARelease(t *testing.T) {
 	t.Parallel()
 	renewing, released := make(chan struct{}), make(chan struct{})
 	var late atomic.Int64
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body struct{ LeaseID string }
-		switch r.URL.Path {
-		case "/v1/locks", "/v1/leases", "/v1/leases:release":
-			if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-				t.Error(err)
+	service := fakeService(t, func(w http.ResponseWriter, path, lease string) {
+		switch path {
+		case "/v1/locks":
+		case "/v1/leases":
+			select {
+			case <-released:
+				late.Add(1)
+				w.WriteHeader(http.StatusGone)
+				return
+			default:
+				close(renewing)
+				time.Sleep(100 * time.Millisecond) // the client sends the release before this answer; if it is late, the test cannot fail
 			}
-			switch r.URL.Path {
-			case "/v1/leases":
-				select {
-				case <-released:
-					late.Add(1)
-					w.WriteHeader(http.StatusGone)
-					return
-				default:
-					close(renewing)
-					time.Sleep(100 * time.Millisecond) // the client sends the release before this answer; if it is late, the test cannot fail
-				}
-			case "/v1/leases:release":
-				time.Sleep(200 * time.Millisecond) // the renewal is answered before the release
-				close(released)
-			}
-			fmt.Fprintf(w, `{"leaseId":%q,"token":7}`, body.LeaseID)
+		case "/v1/leases:release":
+			time.Sleep(200 * time.Millisecond) // the renewal is answered before the release
+			close(released)
 		default:
 			<-renewing
 			w.WriteHeader(http.StatusNotFound)
+			return
 		}
-	}))
-	t.Cleanup(service.Close)
-	cmd := client(t, withClients(t), service.URL, []string{"node", "--input-type=module", "-e"}, `
+		fmt.Fprintf(w, `{"leaseId":%q,"token":7}`, lease)
+	})
+	cmd := client(t, withClients(t), service, []string{"node", "--input-type=module", "-e"}, `
 import { acquire } from "./lock.mjs";
 const lease = await acquire(process.env.LEASEHOLD_URL, "k", { ttl: 6000 });
 await fetch(process.env.LEASEHOLD_URL); // answered when a renewal is under way
@@ -421,18 +389,17 @@ func TestClients_SayWhyTheServiceCannotBeUsed(t *testing.T) {
 	stranger.StartTLS()
 	t.Cleanup(stranger.Close)
 	var released sync.Map
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body struct{ LeaseID string }
-		if err := json.NewDecoder(r.Body).Decode(&body); err == nil {
-			if released.LoadOrStore(body.LeaseID, false); r.URL.Path == "/v1/leases:release" {
-				released.Store(body.LeaseID, true)
-			}
-			fmt.Fprintf(w, `{"key":"data","leaseId":%q,"state":"held","token":7}`, body.LeaseID)
+	proxy := fakeService(t, func(w http.ResponseWriter, path, lease string) {
+		if lease == "" {
+			return
 		}
-	}))
-	t.Cleanup(proxy.Close)
+		if released.LoadOrStore(lease, false); path == "/v1/leases:release" {
+			released.Store(lease, true)
+		}
+		fmt.Fprintf(w, `{"key":"data","leaseId":%q,"state":"held","token":7}`, lease)
+	})
 	for name, program := range clients {
-		for url, want := range map[string]string{stranger.URL: "certificate", proxy.URL: "a proxy changes the request"} {
+		for url, want := range map[string]string{stranger.URL: "certificate", proxy: "a proxy changes the request"} {
 			out, err := client(t, dir, url, program, "./data", "echo", "begun").CombinedOutput()
 			text := string(out)
 			if exitCode(t, err) != 69 || !strings.Contains(text, url) || !strings.Contains(text, want) || strings.Contains(text, "begun") {
@@ -478,7 +445,7 @@ func TestClients_KeepNamesBehindAProxyThatCleansPaths(t *testing.T) {
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s, %q: %v\n%s", kind, name, err, out)
 			}
-			a.wantFree(t, name)
+			wantFree(t, a.direct, name)
 		}
 	}
 }

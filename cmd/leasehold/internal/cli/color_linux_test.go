@@ -3,6 +3,7 @@ package cli_test
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -11,6 +12,7 @@ func TestList_NoColorOnATerminalWhoseUserWantsNone(t *testing.T) {
 	t.Parallel()
 	url := "file://" + t.TempDir()
 	acquire(t, url)
+	isNoColor := func(pair string) bool { return strings.HasPrefix(pair, "NO_COLOR=") }
 	for _, c := range []struct {
 		name  string
 		env   []string
@@ -24,10 +26,9 @@ func TestList_NoColorOnATerminalWhoseUserWantsNone(t *testing.T) {
 		{name: "a terminal without colours", env: []string{"TERM=dumb"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			master, slave := openTerminal(t)
-			screen := watchScreen(master)
+			_, slave, screen := openTerminal(t)
 			cmd := exec.Command(command(t), append([]string{"list", "--store", url}, c.args...)...)
-			cmd.Env = append(append(withoutNoColor(), "TERM=xterm"), c.env...)
+			cmd.Env = append(append(slices.DeleteFunc(os.Environ(), isNoColor), "TERM=xterm"), c.env...)
 			cmd.Stdout = slave
 			if err := cmd.Run(); err != nil {
 				t.Fatal(err)
@@ -38,14 +39,4 @@ func TestList_NoColorOnATerminalWhoseUserWantsNone(t *testing.T) {
 			}
 		})
 	}
-}
-
-// withoutNoColor returns the environment of this process without NO_COLOR.
-func withoutNoColor() (env []string) {
-	for _, pair := range os.Environ() {
-		if !strings.HasPrefix(pair, "NO_COLOR=") {
-			env = append(env, pair)
-		}
-	}
-	return env
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
@@ -32,31 +31,11 @@ type stage struct {
 // url returns the URL of the store through the proxy.
 func (s *stage) url() string { return "redis://" + s.proxy.Addr() + "/0" }
 
-// configure changes a setting of the server, and keeps its connections.
-func (s *stage) configure(setting, value string) {
+// do makes the server run a command, and keeps the connections of the play.
+func (s *stage) do(command ...any) {
 	s.t.Helper()
-	if err := s.server.Client().ConfigSet(s.t.Context(), setting, value).Err(); err != nil {
+	if err := s.server.Client().Do(s.t.Context(), command...).Err(); err != nil {
 		s.t.Fatal(err)
-	}
-}
-
-func (s *stage) forget() {
-	s.t.Helper()
-	if err := s.server.Client().FlushAll(s.t.Context()).Err(); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// expectFree checks that a failed command has not left its lock held.
-func (s *stage) expectFree() {
-	s.t.Helper()
-	store, err := redisdriver.Open(s.server.URL())
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer store.Close()
-	if snap, err := store.Inspect(s.t.Context(), "demo"); err != nil || len(snap.Holders) > 0 {
-		s.t.Errorf("it has failed, and left the lock held: %+v (%v)", snap, err)
 	}
 }
 
@@ -66,9 +45,9 @@ var faults = map[string]func(s *stage){
 	"the network is silent":    func(s *stage) { s.proxy.Mute() },
 	"the server refuses":       func(s *stage) { s.proxy.Refuse(true) },
 	"the server is frozen":     func(s *stage) { s.server.Stop() },
-	"the server has forgotten": (*stage).forget,
-	"a password is missing":    func(s *stage) { s.configure("requirepass", "another") },
-	"the server is full":       func(s *stage) { s.configure("maxmemory", "1") },
+	"the server has forgotten": func(s *stage) { s.do("FLUSHALL") },
+	"a password is missing":    func(s *stage) { s.do("CONFIG", "SET", "requirepass", "another") },
+	"the server is full":       func(s *stage) { s.do("CONFIG", "SET", "maxmemory", "1") },
 	"nothing can be printed":   func(s *stage) { s.full = true },
 }
 
@@ -214,7 +193,7 @@ func play(t *testing.T, p performance, fault string) {
 		t.Errorf("it took %v: %s", took, text)
 	}
 	if !p.held && code != 0 && !slices.Contains(away, fault) {
-		s.expectFree()
+		wantFree(t, newClient(t, s.server.URL()), "demo")
 	}
 	if strings.Contains(text, "goroutine") || strings.Contains(text, "panic") {
 		t.Errorf("it failed inside: %s", text)

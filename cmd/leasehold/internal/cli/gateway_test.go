@@ -93,15 +93,12 @@ func throughAGateway(t *testing.T, first func(*doubting, http.ResponseWriter, *h
 	g := &doubting{service: httputil.NewSingleHostReverseProxy(service), first: first, marks: t.TempDir(), seen: make(map[string]int)}
 	h := httptest.NewServer(g)
 	t.Cleanup(h.Close)
-	for name, program := range clients {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const renewed = `while [ ! -e "$0" ]; do sleep 0.1; done; test "$LEASEHOLD_TOKEN" -gt 0`
-			cmd := client(t, a.dir, h.URL+"/"+name, program, name, "sh", "-c", renewed, filepath.Join(g.marks, name))
-			if out, err := cmd.CombinedOutput(); err != nil {
-				t.Errorf("%v\n%s", err, out)
-			}
-			a.wantFree(t, name)
-		})
-	}
+	eachClient(t, func(t *testing.T, name string, program []string) {
+		const renewed = `while [ ! -e "$0" ]; do sleep 0.1; done; test "$LEASEHOLD_TOKEN" -gt 0`
+		cmd := client(t, a.dir, h.URL+"/"+name, program, name, "sh", "-c", renewed, filepath.Join(g.marks, name))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		wantFree(t, a.direct, name)
+	})
 }

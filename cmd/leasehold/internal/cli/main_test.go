@@ -128,32 +128,38 @@ func TestStories(t *testing.T) {
 			if store == "redis" {
 				server = redistest.Start(t).URL()
 			}
-			testscript.Run(t, testscript.Params{
-				Files:    stories(t, store),
-				Deadline: deadline, // a story that hangs fails with its log
-				Setup: func(env *testscript.Env) error {
-					// Stories share the server, and must not share locks.
-					env.Setenv("LEASEHOLD_STORE", server+"?prefix="+filepath.Base(env.WorkDir)+":")
-					if server == "" {
-						env.Setenv("LEASEHOLD_STORE", "file://"+env.WorkDir+"/.locks")
-					}
-					env.Setenv("HOME", env.WorkDir)
-					env.Setenv("GORACE", raceOptions)
-					script := filepath.Join(env.WorkDir, "command")
-					if _, err := os.Stat(script); err == nil {
-						return os.Chmod(script, 0o755)
-					}
-					return nil
-				},
-				Condition: func(cond string) (bool, error) { return cond == store, nil },
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
-					"serving": serving, "waiting": waiting, "setkey": setkey, "address": address,
-				},
-				RequireExplicitExec: true,
-				RequireUniqueNames:  true,
+			params := storyParams(func(env *testscript.Env) string {
+				if server == "" {
+					return "file://" + env.WorkDir + "/.locks"
+				}
+				return server + "?prefix=" + filepath.Base(env.WorkDir) + ":" // stories share the server, and must not share locks
 			})
+			params.Files, params.Deadline = stories(t, store), deadline // a story that hangs fails with its log
+			params.Condition = func(cond string) (bool, error) { return cond == store, nil }
+			testscript.Run(t, params)
 		})
+	}
+}
+
+// storyParams returns the parameters of stories on the store with the URL that store returns.
+func storyParams(store func(*testscript.Env) string) testscript.Params {
+	return testscript.Params{
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("LEASEHOLD_STORE", store(env))
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("GORACE", raceOptions)
+			script := filepath.Join(env.WorkDir, "command")
+			if _, err := os.Stat(script); err == nil {
+				return os.Chmod(script, 0o755)
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
+			"serving": serving, "waiting": waiting, "setkey": setkey, "address": address,
+		},
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
 	}
 }
 

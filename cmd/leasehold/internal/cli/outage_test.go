@@ -159,27 +159,3 @@ func TestRunElectWait_WaitForAStoreThatIsAway(t *testing.T) {
 		})
 	}
 }
-
-// TestWait_GoesOnWhenTheStoreComesBack: a restart of the store does not end a wait of
-// minutes.
-func TestWait_GoesOnWhenTheStoreComesBack(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	server := redistest.Start(t)
-	proxy := respproxy.Start(t, server.Addr())
-	lease, err := newClient(t, server.URL()).Mutex("demo").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	looks := proxy.Add(respproxy.Pass, 0, respproxy.Mentions("demo"))
-	p := launch(t, nil, "wait", "-w", "60", "--store", "redis://"+proxy.Addr()+"?timeout=500ms", "demo")
-	looks.WaitFired(t, 6) // one poll may send two requests
-	outage := proxy.Add(respproxy.Cut, 0, respproxy.Mentions("demo"))
-	looks.Release()
-	outage.WaitFired(t, 3)
-	outage.Release()
-	if err := lease.Release(); err != nil {
-		t.Error(err)
-	}
-	p.wantCode(0)
-}

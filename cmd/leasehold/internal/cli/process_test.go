@@ -26,7 +26,13 @@ type process struct {
 // launch starts the command, as adjusted, and kills it at the end of the test.
 func launch(t *testing.T, adjust func(*exec.Cmd), args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: exec.Command(command(t), args...), t: t, said: new(output)}
+	return start(t, exec.Command(command(t), args...), adjust)
+}
+
+// start is launch of any program.
+func start(t *testing.T, cmd *exec.Cmd, adjust func(*exec.Cmd)) *process {
+	t.Helper()
+	p := &process{Cmd: cmd, t: t, said: new(output)}
 	p.Stderr = p.said
 	p.WaitDelay = bound // the guard and its processes also hold standard error
 	if adjust != nil {
@@ -39,7 +45,7 @@ func launch(t *testing.T, adjust func(*exec.Cmd), args ...string) *process {
 		_ = p.Process.Kill() // most have ended
 		_ = p.Wait()
 		if t.Failed() {
-			t.Logf("leasehold said:\n%s", p.said)
+			t.Logf("%s said:\n%s", cmd.Path, p.said)
 		}
 	})
 	return p
@@ -158,6 +164,14 @@ func awaitLock(t *testing.T, client *leasehold.Client, key string, done func(lea
 }
 
 func isHeld(s leasehold.Snapshot) bool { return len(s.Holders) == 1 }
+
+// wantFree checks that a lock is not held.
+func wantFree(t *testing.T, client *leasehold.Client, key string) {
+	t.Helper()
+	if snap, err := client.Inspect(t.Context(), key); err != nil || len(snap.Holders) > 0 {
+		t.Errorf("%q is left behind: %+v, %v", key, snap, err)
+	}
+}
 
 // hasWaiters accepts the snapshot of a lock with n waiters.
 func hasWaiters(n int) func(leasehold.Snapshot) bool {

@@ -28,8 +28,7 @@ func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
 		"sh", "-c", `until test -e "$0"; do sleep 0.05; done`, leave)
 	awaitLock(t, newClient(t, url), "demo", hasWaiters(1))
 
-	master, slave := openTerminal(t)
-	screen := watchScreen(master)
+	_, slave, screen := openTerminal(t)
 	third := startShown(t, slave, "run", "--store", url, "demo", "true")
 	screen.await(t, `for "demo" at place 2: held by first/`)
 	eventually(t, func() bool { return secondsPass(screen.String()) }, "seconds that pass by themselves in", screen)
@@ -53,8 +52,7 @@ func TestRun_AStoppedTerminalKeepsNoLock(t *testing.T) {
 	url := "file://" + t.TempDir()
 	first := startRun(t, url, "demo", "sh", "-c", begin+ready+"read line")
 	first.deadline()
-	master, slave := openTerminal(t)
-	screen := watchScreen(master)
+	_, slave, screen := openTerminal(t)
 	second := startShown(t, slave, "run", "--store", url, "demo", "true")
 	screen.await(t, `for "demo" at place 1`)
 	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TCXONC, unix.TCOOFF); err != nil {
@@ -94,8 +92,8 @@ func secondsPass(text string) bool {
 	return false
 }
 
-// openTerminal returns the two ends of a pseudo-terminal.
-func openTerminal(t *testing.T) (master, slave *os.File) {
+// openTerminal returns the two ends of a pseudo-terminal, and what is printed on it.
+func openTerminal(t *testing.T) (master, slave *os.File, screen *output) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	skip.Unless(t, err == nil, "a terminal")
@@ -112,12 +110,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { slave.Close() })
-	return master, slave
-}
-
-// watchScreen collects the output to a terminal.
-func watchScreen(master *os.File) *output {
-	screen := new(output)
+	screen = new(output)
 	go func() { _, _ = io.Copy(screen, master) }() // ends when the last end is closed
-	return screen
+	return master, slave, screen
 }

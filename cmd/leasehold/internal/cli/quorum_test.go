@@ -32,28 +32,16 @@ func startQuorum(t *testing.T) (servers []*redistest.Server, url string) {
 // lose N kills server N.
 func TestStories_OnAQuorum(t *testing.T) {
 	servers, url := startQuorum(t)
-	testscript.Run(t, testscript.Params{
-		Dir:      "testdata/quorum",
-		Deadline: time.Now().Add(5 * time.Minute),
-		Setup: func(env *testscript.Env) error {
-			env.Setenv("LEASEHOLD_STORE", url)
-			env.Setenv("HOME", env.WorkDir)
-			env.Setenv("GORACE", raceOptions)
-			return nil
-		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": code, "waitfor": waitfor, "waitline": waitline,
-			"lose": func(ts *testscript.TestScript, neg bool, args []string) {
-				n, err := strconv.Atoi(strings.Join(args, " "))
-				if neg || err != nil || n < 1 || n > len(servers) {
-					ts.Fatalf("usage: lose N, a server from 1 to %d", len(servers))
-				}
-				servers[n-1].Kill()
-			},
-		},
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-	})
+	params := storyParams(func(*testscript.Env) string { return url })
+	params.Dir, params.Deadline = "testdata/quorum", time.Now().Add(5*time.Minute)
+	params.Cmds["lose"] = func(ts *testscript.TestScript, neg bool, args []string) {
+		n, err := strconv.Atoi(strings.Join(args, " "))
+		if neg || err != nil || n < 1 || n > len(servers) {
+			ts.Fatalf("usage: lose N, a server from 1 to %d", len(servers))
+		}
+		servers[n-1].Kill()
+	}
+	testscript.Run(t, params)
 }
 
 // TestRun_NestedOnAQuorumGoesOnWithOneNodeSilent: one node is silent when the outer run
