@@ -17,15 +17,15 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// startQuorum starts three servers, and returns them and their URL as one store.
+// startQuorum starts three servers with a password, and returns them and their URL as one store.
 func startQuorum(t *testing.T) (servers []*redistest.Server, url string) {
 	t.Helper()
 	var hosts []string
 	for range 3 {
-		s := redistest.Start(t)
+		s := redistest.Start(t, "--requirepass", "s3:c@ret")
 		servers, hosts = append(servers, s), append(hosts, s.Addr())
 	}
-	return servers, "quorum+redis://" + strings.Join(hosts, ",")
+	return servers, "quorum+redis://:s3%3Ac%40ret@" + strings.Join(hosts, ",") + "/1?prefix=q:&max-ttl=10m&client-name=x"
 }
 
 // TestStories_OnAQuorum runs the stories for a store of three servers. The command
@@ -59,7 +59,7 @@ func TestRun_NestedOnAQuorumGoesOnWithOneNodeSilent(t *testing.T) {
 	t.Cleanup(servers[1].Cont)
 	servers[0].Stop()
 	script := fmt.Sprintf(`echo $LEASEHOLD_TOKEN; kill -CONT %d; kill -STOP %d; %s run -w 30 demo printenv LEASEHOLD_TOKEN`, first, second, command(t))
-	c := exec.CommandContext(t.Context(), command(t), "run", "--store", url, "--ttl", "2m", "demo", "sh", "-c", script)
+	c := exec.CommandContext(t.Context(), command(t), "run", "--pass-store", "--store", url, "--ttl", "2m", "demo", "sh", "-c", script)
 	c.Stderr = os.Stderr
 	out, err := c.Output()
 	if tokens := strings.Fields(string(out)); err != nil || len(tokens) != 2 || tokens[0] != tokens[1] {

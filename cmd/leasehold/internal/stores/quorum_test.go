@@ -1,37 +1,6 @@
 package stores_test
 
-import (
-	"errors"
-	"strings"
-	"testing"
-	"time"
-
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
-	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
-)
-
-func TestOpen_QuorumOfServersSurvivesTheLossOfAMinority(t *testing.T) {
-	var servers []*redistest.Server
-	var addrs []string
-	for range 3 {
-		s := redistest.Start(t, "--requirepass", "se:c@ret")
-		servers, addrs = append(servers, s), append(addrs, s.Addr())
-	}
-	d, err := stores.Open("quorum+redis://:se%3Ac%40ret@" + strings.Join(addrs, ",") + "/1?prefix=q:&timeout=2s&max-ttl=1m&client-name=x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	take(t, d, "one")
-	servers[1].Kill()
-	take(t, d, "two")
-	servers[2].Kill()
-	_, err = d.Acquire(t.Context(), driver.Request{Key: "three", ID: "a", TTL: 10 * time.Second})
-	if !errors.Is(err, driver.ErrNoQuorum) || !strings.Contains(err.Error(), addrs[1]) || strings.Contains(err.Error(), "ret") {
-		t.Errorf("%v, want ErrNoQuorum that names %s", err, addrs[1])
-	}
-}
+import "testing"
 
 func TestOpen_QuorumURLs(t *testing.T) {
 	opens(t,
