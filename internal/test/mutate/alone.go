@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +27,7 @@ func (t *target) alone(m source.Mutant) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(dir)
-	replaced, err := overlay(m, dir)
+	replaced, err := overlay(dir, map[string]string{m.File: m.Changed()})
 	if err != nil {
 		return "", err
 	}
@@ -51,19 +50,27 @@ func (t *target) alone(m source.Mutant) (string, error) {
 	return survived, nil
 }
 
-// overlay writes the changed file, and an overlay file that replaces the original
-// by it.
-func overlay(m source.Mutant, dir string) (string, error) {
-	original, err := filepath.Abs(m.File)
+// overlay writes changed files to dir, with a file that makes the go command read them instead of
+// the originals, and returns the path of that file.
+func overlay(dir string, texts map[string]string) (string, error) {
+	replace := make(map[string]string)
+	for file, text := range texts {
+		original, err := filepath.Abs(file)
+		if err != nil {
+			return "", err
+		}
+		changed := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
+		if err := os.WriteFile(changed, []byte(text), 0o644); err != nil {
+			return "", err
+		}
+		replace[original] = changed
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
-	changed, overlay := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
-	if err != nil {
-		return "", err
-	}
-	return overlay, errors.Join(os.WriteFile(changed, []byte(m.Changed()), 0o644), os.WriteFile(overlay, text, 0o644))
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, text, 0o644)
 }
 
 // test runs go test.

@@ -3,9 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +47,7 @@ type unit struct {
 // newBench builds the tests of targets, and runs each without a change.
 func newBench(all []*target, dir string) (*bench, error) {
 	b := &bench{dir: dir, numbers: make(map[string]int), unbuilt: make(map[string]bool)}
-	replace := make(map[string]string)
+	texts := make(map[string]string)
 	next := 1
 	for _, t := range all {
 		s, err := source.NewSchema(t.dir, next, t.constants...)
@@ -61,24 +61,11 @@ func newBench(all []*target, dir string) (*bench, error) {
 		for _, m := range s.Unbuilt {
 			b.unbuilt[m.String()] = true
 		}
-		for file, text := range s.Texts {
-			original, err := filepath.Abs(file)
-			if err != nil {
-				return nil, err
-			}
-			changed := filepath.Join(dir, strings.ReplaceAll(file, "/", "_"))
-			if err := os.WriteFile(changed, []byte(text), 0o644); err != nil {
-				return nil, err
-			}
-			replace[original] = changed
-		}
+		maps.Copy(texts, s.Texts)
 	}
-	b.overlay = filepath.Join(dir, "overlay.json")
-	text, err := json.Marshal(map[string]map[string]string{"Replace": replace})
-	if err != nil {
-		return nil, err
-	}
-	return b, os.WriteFile(b.overlay, text, 0o644)
+	var err error
+	b.overlay, err = overlay(dir, texts)
+	return b, err
 }
 
 // open builds the tests of a package, and runs each without a change.

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -363,14 +362,11 @@ func readReport() (map[string]string, error) {
 // mutants returns the changes of a target, in the order of their positions.
 func (t *target) mutants() (all []source.Mutant, err error) {
 	for _, pattern := range t.files {
-		files, err := filepath.Glob(pattern)
+		files, err := source.Files(pattern)
 		if err != nil {
 			return nil, err
 		}
 		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") {
-				continue
-			}
 			text, err := os.ReadFile(file)
 			if err != nil {
 				return nil, err

@@ -2,9 +2,30 @@ package source
 
 import (
 	"go/ast"
+	"go/build"
 	"go/parser"
 	"go/token"
+	"path/filepath"
+	"strings"
 )
+
+// Files returns the files of a pattern that are built on this system, without tests.
+func Files(pattern string) (files []string, err error) {
+	all, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range all {
+		built, err := build.Default.MatchFile(filepath.Split(file))
+		if err != nil {
+			return nil, err
+		}
+		if built && !strings.HasSuffix(file, "_test.go") {
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
 
 // Go returns the changes of a Go file.
 func Go(file, text string) (all []Mutant, err error) {

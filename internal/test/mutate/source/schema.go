@@ -34,7 +34,7 @@ const swapPath = "github.com/leasehold-go/leasehold/internal/test/mutate/swap"
 // NewSchema builds the Schema of the package in dir, with numbers from first
 // on. The named constants stay constants.
 func NewSchema(dir string, first int, constants ...string) (*Schema, error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	names, err := Files(filepath.Join(dir, "*.go"))
 	if err != nil {
 		return nil, err
 	}
@@ -46,9 +46,6 @@ func NewSchema(dir string, first int, constants ...string) (*Schema, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
-		}
 		if err := s.add(name); err != nil {
 			return nil, err
 		}
