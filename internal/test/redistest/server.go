@@ -63,12 +63,6 @@ func Start(tb testing.TB, args ...string) *Server {
 	return start(tb, new(Server), append(slices.Clone(defaults), args...))
 }
 
-// StartBeside is [Start] for a server at the host of another server.
-func StartBeside(tb testing.TB, other *Server, args ...string) *Server {
-	tb.Helper()
-	return start(tb, &Server{host: other.Host()}, append(slices.Clone(defaults), args...))
-}
-
 // program returns the server to start: that of LEASEHOLD_REDIS_SERVER, the path of a
 // redis-server or valkey-server, or the redis-server that is installed.
 func program() string { return cmp.Or(os.Getenv("LEASEHOLD_REDIS_SERVER"), "redis-server") }
