@@ -15,7 +15,8 @@ import (
 
 // TestSchema_OneRoleMigratesAnotherLocks runs the printed statements twice, as a role that owns
 // the schema and may create no other one, and commands as a role with the documented rights,
-// which also wake waiters, and need no right to create the table that exists.
+// which also wake waiters, and need no right to create the table that exists. Doctor knows a server by
+// each of its tables.
 func TestSchema_OneRoleMigratesAnotherLocks(t *testing.T) {
 	live.Test(t)
 	server := postgrestest.Start(t)
@@ -44,5 +45,8 @@ func TestSchema_OneRoleMigratesAnotherLocks(t *testing.T) {
 	}
 	if out, code := run(t, "doctor", "--store", as("app")+place); code != 0 || !regexp.MustCompile(`(?m)^ok +wake-up`).MatchString(out) {
 		t.Error(out)
+	}
+	if out, code := run(t, "doctor", as("app")+place, server.URL()+"&create=true"); code != 1 || !strings.Contains(out, "one and the same server") {
+		t.Errorf("two tables of a server as two stores: code %d: %s", code, out)
 	}
 }
