@@ -24,20 +24,15 @@ func TestServe_AHangupBeforeItServesEndsNothing(t *testing.T) {
 	r := launch(t, func(cmd *exec.Cmd) {
 		cmd.Env = append(os.Environ(), "LEASEHOLD_STORE=", "LEASEHOLD_STORE_FILE="+pipe)
 	}, "serve", "--listen", "127.0.0.1:0")
-	stuck := time.AfterFunc(bound, func() {
-		f, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // unblocks the open below
-		if err == nil {
-			f.Close()
-		}
-	})
-	defer stuck.Stop()
-	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // returns when the service has opened it
-	if err != nil {
-		t.Fatal(err)
-	}
+	var writer *os.File
+	eventually(t, func() (opened bool) {
+		var err error
+		writer, err = os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0) // fails until the service has opened it
+		return err == nil
+	}, "the service opens its file")
 	r.signal(syscall.SIGHUP)
 	r.awaitSaid("files read again")
-	_, err = writer.WriteString("memory:\n")
+	_, err := writer.WriteString("memory:\n")
 	if bad := writer.Close(); err != nil || bad != nil {
 		t.Fatal(err, bad)
 	}
