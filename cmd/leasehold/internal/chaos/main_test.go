@@ -67,16 +67,11 @@ const viaGoRedis = "go-redis+"
 
 // open opens a store by its URL.
 func open(rawURL string) (driver.Driver, error) {
-	for prefix, open := range openers {
-		if rest, ok := strings.CutPrefix(rawURL, prefix); ok {
-			return open(rest)
-		}
+	if rest, ok := strings.CutPrefix(rawURL, viaGoRedis); ok {
+		return openGoRedis(rest)
 	}
 	return stores.Open(rawURL)
 }
-
-// openers open the stores for which there is no URL, by a prefix.
-var openers = map[string]func(rest string) (driver.Driver, error){viaGoRedis: openGoRedis}
 
 func openGoRedis(rest string) (driver.Driver, error) {
 	scheme, hosts, _ := strings.Cut(rest, "://")

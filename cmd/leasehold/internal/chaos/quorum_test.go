@@ -4,38 +4,17 @@ package chaos_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
-	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
-	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/history"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 )
-
-// ofQuorum is the prefix of the URLs of nodes that form one store.
-const ofQuorum = "quorum:"
-
-func init() { openers[ofQuorum] = openQuorum }
-
-// openQuorum opens the quorum of the nodes. A node that lost its data does not vote
-// for a little longer than the TTL of the leases under test.
-func openQuorum(urls string) (driver.Driver, error) {
-	var nodes []driver.Driver
-	for rawURL := range strings.SplitSeq(urls, ",") {
-		node, err := stores.Open(rawURL)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, node)
-	}
-	return quorumdriver.New(nodes, quorumdriver.WithMaxTTL(2*ttl), quorumdriver.WithMaxSkew(0))
-}
 
 // TestChaos_OnAQuorum uses five servers. Two at a time have faults, and one at a
 // time loses its data: exclusion must hold without exception.
@@ -49,10 +28,12 @@ func TestChaos_OnAQuorum(t *testing.T) {
 		q.servers, q.proxies = append(q.servers, s), append(q.proxies, p)
 		through, direct = append(through, throughProxy(p)), append(direct, s.URL())
 	}
+	// A node that lost its data does not vote for a little longer than the TTL of the leases under test.
+	front := fmt.Sprintf("quorum://?max-skew=0s&max-ttl=%v&node=", 2*ttl)
 	suffer(t, arena{
 		label: "quorum of five Redis servers", havoc: q.havoc(),
 		rules:  history.Rules{Tokens: true, Prompt: queue.Prompt},
-		stores: []string{ofQuorum + strings.Join(through, ",")}, look: ofQuorum + strings.Join(direct, ","),
+		stores: []string{front + strings.Join(through, "&node=")}, look: front + strings.Join(direct, "&node="),
 	})
 }
 
