@@ -1,7 +1,6 @@
 package cli_test
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -14,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/leasehold-go/leasehold/internal/test/live"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
+	"github.com/leasehold-go/leasehold/internal/test/ptytest"
 )
 
 func TestRun_WaitOnATerminalIsOneLineThatFollowsTheQueue(t *testing.T) {
@@ -93,24 +92,10 @@ func secondsPass(text string) bool {
 }
 
 // openTerminal returns the two ends of a pseudo-terminal, and what is printed on it.
-func openTerminal(t *testing.T) (master, slave *os.File, screen *output) {
+func openTerminal(t *testing.T) (user, program *os.File, screen *output) {
 	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	skip.Unless(t, err == nil, "a terminal")
-	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { slave.Close() })
+	user, program = ptytest.Open(t)
 	screen = new(output)
-	go func() { _, _ = io.Copy(screen, master) }() // ends when the last end is closed
-	return master, slave, screen
+	go func() { _, _ = io.Copy(screen, user) }() // ends when the last end is closed
+	return user, program, screen
 }

@@ -87,7 +87,7 @@ func TestDeadline_BeginsWithTermWhileTheWrapperIsStopped(t *testing.T) {
 	w.out.want("up")
 	w.setDeadline(time.Hour + 300*time.Millisecond)
 	w.signal(syscall.SIGSTOP)
-	w.out.wantAmid("SIGTERM", "SIGCONT")
+	w.out.want("SIGTERM", "SIGCONT")
 	w.out.wantEnd(bound)
 	w.signal(syscall.SIGCONT)
 	if r := w.report(); *r.Result != (Result{Code: 7, DeadlineHit: true}) {

@@ -280,17 +280,8 @@ func readLines(t *testing.T, f *os.File) *lines {
 	return &lines{t: t, f: f, r: bufio.NewReader(f)}
 }
 
-func (l *lines) want(text string) {
-	l.t.Helper()
-	must(l.f.SetReadDeadline(time.Now().Add(bound)))
-	got, err := l.r.ReadString('\n')
-	if err != nil || strings.TrimSpace(got) != text {
-		l.t.Fatalf("read %q, %v; want %q", got, err, text)
-	}
-}
-
-// wantAmid reads up to the line text. The line other may precede it.
-func (l *lines) wantAmid(text, other string) {
+// want reads the line text. The lines before may precede it.
+func (l *lines) want(text string, before ...string) {
 	l.t.Helper()
 	must(l.f.SetReadDeadline(time.Now().Add(bound)))
 	for {
@@ -298,7 +289,7 @@ func (l *lines) wantAmid(text, other string) {
 		switch line := strings.TrimSpace(got); {
 		case err == nil && line == text:
 			return
-		case err != nil || line != other:
+		case err != nil || !slices.Contains(before, line):
 			l.t.Fatalf("read %q, %v; want %q", got, err, text)
 		}
 	}

@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/leasehold-go/leasehold/internal/test/await"
 )
 
 // prepare returns a guard that waits for its command.
@@ -30,11 +31,7 @@ func TestPrepared_TheCommandRunsUnderTheGuardThatWasThere(t *testing.T) {
 			pid := g.guard.Pid
 			if dies {
 				kill(t, pid, syscall.SIGKILL)
-				for end := time.Now().Add(bound); !g.link.ended(); time.Sleep(time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatal("the death of the guard was not detected")
-					}
-				}
+				await.Until(t, g.link.ended, "the death of the guard")
 			}
 			p, err := Start(Command{Args: []string{"sh", "-c", "exit 7"}, Prepared: g})
 			if err != nil {

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/await"
 )
 
 func TestRun_C1_WhatCannotBeExecutedSaysWhyLikeAShell(t *testing.T) {
@@ -204,11 +206,7 @@ func TestRun_WhatEndsByItselfSoonAfterTheChildIsLeftInPeace(t *testing.T) {
 	cmd := sh(`exec 3<&0; (trap "echo disturbed" TERM; read x <&3; echo finished) & exit 0`)
 	cmd.Stdin, cmd.Grace = in, time.Second
 	p, out := start(t, cmd)
-	for end := time.Now().Add(bound); syscall.Kill(p.Pid(), 0) == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the child lives")
-		}
-	}
+	await.Until(t, func() bool { return syscall.Kill(p.Pid(), 0) != nil }, "the end of the child")
 	out.wantNothing(100 * time.Millisecond)
 	inW.Close()
 	out.want("finished")

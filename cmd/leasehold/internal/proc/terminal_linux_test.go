@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/leasehold-go/leasehold/internal/test/ptytest"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
@@ -26,7 +27,7 @@ func inForeground(tty *os.File) func(*exec.Cmd) {
 func TestTerminal_CtrlCIsDeliveredOnce(t *testing.T) {
 	for name, hasTerminal := range map[string]bool{"to a child in the foreground": true, "to a child without the terminal": false} {
 		t.Run(name, func(t *testing.T) {
-			pty, tty := openPTY(t)
+			pty, tty := ptytest.Open(t)
 			w := startWrapper(t, wrapperScript{Role: "echo"}, func(cmd *exec.Cmd) {
 				inForeground(tty)(cmd)
 				if !hasTerminal { // nil is /dev/null
@@ -50,7 +51,7 @@ func TestTerminal_CtrlCIsDeliveredOnce(t *testing.T) {
 }
 
 func TestTerminal_AnInterruptedChildIsReportedAsSuch(t *testing.T) {
-	pty, tty := openPTY(t)
+	pty, tty := ptytest.Open(t)
 	w := startWrapper(t, wrapperScript{Role: "leaf"}, inForeground(tty))
 	w.out.want("up")
 	fmt.Fprint(pty, "\x03")
@@ -61,7 +62,7 @@ func TestTerminal_AnInterruptedChildIsReportedAsSuch(t *testing.T) {
 }
 
 func TestTerminal_CtrlZWithoutAShellAboveIsUndone(t *testing.T) {
-	pty, tty := openPTY(t)
+	pty, tty := ptytest.Open(t)
 	w := startWrapper(t, wrapperScript{Args: []string{"sh", "-c", "echo up; read x; echo $x"}}, inForeground(tty))
 	w.out.want("up")
 	fmt.Fprint(pty, "\x1a")
@@ -141,7 +142,7 @@ func startShell(t *testing.T) *terminalEnd {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
 	skip.Unless(t, err == nil, "bash")
-	pty, tty := openPTY(t)
+	pty, tty := ptytest.Open(t)
 	cmd := exec.Command(bash, "--norc", "--noprofile", "-i")
 	cmd.Env = append(os.Environ(), "PS1=outer-prompt:", "HISTFILE=", "LC_ALL=C", "TERM=dumb")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
@@ -169,21 +170,6 @@ func (e *terminalEnd) want(text string) {
 		}
 		got.WriteByte(b)
 	}
-}
-
-func openPTY(t *testing.T) (pty, tty *os.File) {
-	t.Helper()
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	skip.Unless(t, err == nil, "a terminal")
-	pty = os.NewFile(uintptr(fd), "ptmx")
-	t.Cleanup(func() { pty.Close() })
-	skip.Unless(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0) == nil, "a terminal")
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	skip.Unless(t, err == nil, "a terminal")
-	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	skip.Unless(t, err == nil, "a terminal")
-	t.Cleanup(func() { tty.Close() })
-	return pty, tty
 }
 
 // foreground returns the foreground process group of the terminal.
