@@ -3,6 +3,7 @@
 package chaos_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -135,13 +136,8 @@ func suffer(t *testing.T, a arena) {
 		Dir: t.TempDir(), Stores: a.stores, Label: a.label, Rules: a.rules,
 		Plan:      plan(),
 		Processes: 4, Lasting: *lasting, Calm: *calm, Seed: *seed, Havoc: a.havoc, Observe: a.observe,
-		Look: func() (driver.Driver, error) {
-			if a.look != "" {
-				return open(a.look)
-			}
-			return open(a.stores[0])
-		},
-		Log: t.Logf,
+		Look: func() (driver.Driver, error) { return open(cmp.Or(a.look, a.stores[0])) },
+		Log:  t.Logf,
 	}
 	if g.Seed == 0 {
 		g.Seed = rand.Uint64()

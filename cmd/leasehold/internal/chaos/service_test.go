@@ -35,11 +35,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", os.Getenv(listenEnv))
-	if err != nil {
-		return err
-	}
-	return http.Serve(l, handler) //nolint:gosec // it is killed, not drained
+	return http.ListenAndServe(os.Getenv(listenEnv), handler) //nolint:gosec // it is killed, not drained
 }
 
 // TestChaos_OnTheService kills and stops the HTTP service, and adds faults to the server
