@@ -3,7 +3,6 @@ package leasehold_test
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/doc"
@@ -35,13 +34,8 @@ const (
 // stores are the packages that implement a driver. They are adapters around the library and
 // depend neither on it nor on one another.
 var stores = []string{
-	module + "/filedriver",
-	module + "/httpdriver",
-	module + "/memdriver",
-	module + "/postgresdriver",
-	module + "/quorumdriver",
-	module + "/redisdriver",
-	module + "/rueidisdriver",
+	core + "/filedriver", core + "/httpdriver", core + "/memdriver", core + "/postgresdriver", core + "/quorumdriver",
+	core + "/redisdriver", core + "/rueidisdriver",
 }
 
 // direction is the set of packages that a package may reach.
@@ -100,7 +94,7 @@ func directions() []direction {
 			why:     "a store over a table depends only on its table",
 		},
 		{
-			pkg: module + "/driver/drivertest",
+			pkg: core + "/drivertest",
 			why: "the conformance suite belongs to implementors and favours no store",
 		},
 	}
@@ -111,34 +105,39 @@ func directions() []direction {
 }
 
 // TestImports_PointOneWay checks the arrows of docs/internals/design.md on every system for which the
-// library is built. A package that does not exist breaks no rule.
+// library is built.
 func TestImports_PointOneWay(t *testing.T) {
+	all := directions()
+	args := []string{"list", "-f", `{{.ImportPath}}|{{join .Imports " "}}|{{join .Deps " "}}`}
+	for _, d := range all {
+		args = append(args, d.pkg)
+	}
 	for _, system := range []string{"linux", "darwin", "windows"} {
-		t.Run(system, func(t *testing.T) {
-			pkgs := load(t, system)
-			for _, d := range directions() {
-				if pkg, ok := pkgs[d.pkg]; ok {
-					d.check(t, pkg)
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+		out, err := cmd.Output()
+		if err != nil || bytes.Count(out, []byte("\n")) != len(all) {
+			t.Fatalf("go list for %s: %v, %d lines for %d packages", system, err, bytes.Count(out, []byte("\n")), len(all))
+		}
+		for line := range strings.Lines(string(out)) {
+			pkg := strings.Split(strings.TrimSpace(line), "|")
+			for _, d := range all {
+				if d.pkg == pkg[0] {
+					d.check(t, strings.Fields(pkg[1]), strings.Fields(pkg[2]))
 				}
 			}
-		})
+		}
 	}
 }
 
-// listing is the output of `go list` for a package without its tests.
-type listing struct {
-	ImportPath    string
-	Imports, Deps []string
-}
-
-func (d direction) check(t *testing.T, pkg listing) {
+func (d direction) check(t *testing.T, imports, deps []string) {
 	t.Helper()
-	for _, path := range pkg.Imports {
+	for _, path := range imports {
 		if !standard(path) && d.imports != nil && !within(d.imports, path) {
 			t.Errorf("%s imports %s: %s", d.pkg, path, d.why)
 		}
 	}
-	for _, path := range pkg.Deps {
+	for _, path := range deps {
 		if !d.mayReach(path) {
 			t.Errorf("%s depends on %s: %s", d.pkg, path, d.why)
 		}
@@ -153,10 +152,8 @@ func (d direction) mayReach(path string) bool {
 		return within(d.reaches, path)
 	case path == module:
 		return false
-	default:
-		owner := slices.IndexFunc(stores, func(store string) bool { return within([]string{store + "/..."}, path) })
-		return owner < 0 || stores[owner] == d.pkg
 	}
+	return !slices.ContainsFunc(stores, func(store string) bool { return store != d.pkg && within([]string{store + "/..."}, path) })
 }
 
 // standard reports whether the path is the standard library's: no domain.
@@ -172,48 +169,6 @@ func within(patterns []string, path string) bool {
 		tree, ok := strings.CutSuffix(pattern, "/...")
 		return path == tree || ok && strings.HasPrefix(path, tree+"/")
 	})
-}
-
-// load lists the packages that have a direction as they are built for a system. It skips packages
-// that do not exist, and fails the test if one cannot be read.
-func load(t *testing.T, system string) map[string]listing {
-	t.Helper()
-	args := []string{"list", "-json=ImportPath,Imports,Deps"}
-	for _, d := range directions() {
-		if dir := "./" + strings.TrimPrefix(strings.TrimPrefix(d.pkg, module), "/"); hasSource(t, dir) {
-			args = append(args, dir)
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), "go", args...)
-	cmd.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
-	var problem bytes.Buffer
-	cmd.Stderr = &problem
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go %s for %s: %v\n%s", strings.Join(args, " "), system, err, &problem)
-	}
-	pkgs := make(map[string]listing)
-	for in := json.NewDecoder(bytes.NewReader(out)); in.More(); {
-		var pkg listing
-		if err := in.Decode(&pkg); err != nil {
-			t.Fatalf("go list for %s: %v", system, err)
-		}
-		pkgs[pkg.ImportPath] = pkg
-	}
-	if len(pkgs) != len(args)-2 {
-		t.Fatalf("go list for %s: %d packages of %d", system, len(pkgs), len(args)-2)
-	}
-	return pkgs
-}
-
-// hasSource reports whether the directory has Go files that are not tests.
-func hasSource(t *testing.T, dir string) bool {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.ContainsFunc(files, func(file string) bool { return !strings.HasSuffix(file, "_test.go") })
 }
 
 // TestMethods_NameNoInternalType looks at all methods of the public types, also at those of
@@ -236,43 +191,23 @@ func TestMethods_NameNoInternalType(t *testing.T) {
 	}
 }
 
-func TestImports_TheRulesCanBeBroken(t *testing.T) {
-	for _, d := range directions() {
-		if d.mayReach(module) || d.imports != nil && within(d.imports, stores[0]) {
-			t.Errorf("%s may import the library or a store", d.pkg)
-		}
-		for _, store := range stores {
-			if below := store + "/internal/x"; d.mayReach(below) != (store == d.pkg) {
-				t.Errorf("%s reaching %s: %t", d.pkg, below, d.mayReach(below))
-			}
-		}
-	}
-}
-
 // TestModule_RequiresNothingThatOnlyTheCommandNeeds reads go.mod, including requirements of tests
 // and indirect requirements, because they bind the versions of the modules that require this
 // module.
 func TestModule_RequiresNothingThatOnlyTheCommandNeeds(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mod struct{ Require, Replace []struct{ Path string } }
-	if err := json.Unmarshal(out, &mod); err != nil {
-		t.Fatal(err)
+	text := prose(t, "go.mod")
+	required := regexp.MustCompile(`(?m)^\t(\S+) v\S+`).FindAllStringSubmatch(text, -1)
+	if len(required) < 2 || strings.Contains(text, "replace") {
+		t.Errorf("%d requirements were found, or something is replaced", len(required))
 	}
 	ofTheCommand := []string{
 		"github.com/spf13/...", "golang.org/x/term", "google.golang.org/grpc",
 		"go.opentelemetry.io/otel/sdk/...", "go.opentelemetry.io/otel/exporters/...",
 	}
-	for _, required := range mod.Require {
-		if within(ofTheCommand, required.Path) {
-			t.Errorf("go.mod requires %s, which belongs into cmd/leasehold/go.mod", required.Path)
+	for _, module := range required {
+		if within(ofTheCommand, module[1]) {
+			t.Errorf("go.mod requires %s, which belongs into cmd/leasehold/go.mod", module[1])
 		}
-	}
-	if len(mod.Require) == 0 || len(mod.Replace) > 0 {
-		t.Errorf("go.mod has %d requirements and %d replacements, want at least one, and 0", len(mod.Require), len(mod.Replace))
 	}
 }
 
@@ -470,77 +405,48 @@ func TestPromises_EachNamesTestsThatExist(t *testing.T) {
 	}
 }
 
-// TestDocuments_NameTestsThatExist looks for tests, and for patterns of -run, in all documents.
+// TestDocuments_NameTestsThatExist looks for tests, and for patterns of -run, in all documents and in the
+// table of the matrix.
 func TestDocuments_NameTestsThatExist(t *testing.T) {
 	known := names(t)
 	quoted := regexp.MustCompile(`\bTest[A-Z]\w*[A-Za-z0-9]\b`)
 	for _, page := range sources(t) {
-		if path.Ext(page.path) != ".md" {
+		if path.Ext(page.path) != ".md" && page.path != "internal/test/matrix/table_test.go" {
 			continue
 		}
 		for _, test := range quoted.FindAllString(string(page.text), -1) {
-			if !slices.ContainsFunc(known, func(n name) bool { return strings.HasPrefix(n.text, test) }) {
+			if !slices.ContainsFunc(known, func(n name) bool { return !n.row && strings.HasPrefix(n.text, test) }) {
 				t.Errorf("%s names %s, which does not exist", page.path, test)
 			}
 		}
 	}
 }
 
-// parsed returns the files of this directory, or its tests.
-func parsed(t *testing.T, tests bool) (files []*ast.File) {
-	t.Helper()
-	names, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+// declared matches a function or a method with its receiver's type.
+var declared = regexp.MustCompile(`(?m)^func (?:\(\w* ?\*?(\w+)(?:\[\w+\])?\) )?(\w+)[\[(]`)
+
+// functions returns the functions of a file, as "Do", and its methods, as "Mutex.Lock".
+func functions(text []byte) (all []string) {
+	for _, m := range declared.FindAllSubmatch(text, -1) {
+		all = append(all, strings.TrimPrefix(string(m[1])+"."+string(m[2]), "."))
 	}
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") != tests {
-			continue
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
-	}
-	return files
+	return all
 }
 
-// entries returns the exported functions, as "Do", and methods, as "Mutex.Lock", that a program
-// calls. Methods that package fmt or errors calls need no example.
-func entries(files []*ast.File) (all []string) {
-	for _, f := range files {
-		for _, name := range functions(f) {
+// entries returns the exported functions and methods of this package that a program calls. Methods that
+// package fmt or errors calls need no example.
+func entries(t *testing.T) (all []string) {
+	for _, f := range sources(t) {
+		if path.Dir(f.path) != "." || path.Ext(f.path) != ".go" || strings.HasSuffix(f.path, "_test.go") {
+			continue
+		}
+		for _, name := range functions(f.text) {
 			of, method, _ := strings.Cut(name, ".")
 			method = cmp.Or(method, of)
 			if ast.IsExported(of) && ast.IsExported(method) && !slices.Contains([]string{"Error", "Unwrap", "String", "Is"}, method) {
 				all = append(all, name)
 			}
 		}
-	}
-	return all
-}
-
-// functions returns the functions of a file, as "Do", and its methods, as "Mutex.Lock".
-func functions(f *ast.File) (all []string) {
-	for _, d := range f.Decls {
-		fn, ok := d.(*ast.FuncDecl)
-		if !ok {
-			continue
-		}
-		name := fn.Name.Name
-		if fn.Recv != nil {
-			of := fn.Recv.List[0].Type
-			if star, ok := of.(*ast.StarExpr); ok {
-				of = star.X
-			}
-			id, ok := of.(*ast.Ident)
-			if !ok {
-				continue
-			}
-			name = id.Name + "." + name
-		}
-		all = append(all, name)
 	}
 	return all
 }
@@ -563,8 +469,12 @@ var named = []string{"Mutex", "RWMutex", "RLocker", "Semaphore", "Places", "Mult
 // TestExamples_ShowEveryEntry: every function and method is called by an example that is run, and
 // the methods of a lock or a lease by an example that is named after the type.
 func TestExamples_ShowEveryEntry(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "example_test.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
 	calls := make(map[string]bool)
-	for _, x := range doc.Examples(parsed(t, true)...) {
+	for _, x := range doc.Examples(file) {
 		if x.Output == "" && !x.EmptyOutput {
 			t.Errorf("Example%s has no output", x.Name)
 		}
@@ -573,7 +483,7 @@ func TestExamples_ShowEveryEntry(t *testing.T) {
 			calls[name], calls[of+"."+name] = true, true
 		}
 	}
-	all := entries(parsed(t, false))
+	all := entries(t)
 	if len(all) < 80 {
 		t.Fatalf("%d entries were found", len(all))
 	}
@@ -686,11 +596,11 @@ func TestDocuments_PathOfLockExists(t *testing.T) {
 					t.Error(err)
 				}
 			case path.Ext(name) == ".go":
-				f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+				text, err := os.ReadFile(name)
 				if err != nil {
 					t.Fatal(err)
 				}
-				file, names = name, functions(f)
+				file, names = name, functions(text)
 			case !slices.Contains(names, name):
 				t.Errorf("docs/internals/design.md: %s has no function %s", file, name)
 			default:

@@ -103,6 +103,12 @@ func players() []*entry {
 	return slices.DeleteFunc(append(locks(), others()...), func(e *entry) bool { return e.notOn["postgres"] != "" })
 }
 
+// happens reports whether a disturbance can happen between a client and a PostgreSQL server: no
+// request is sent twice there, and no answer is timed to the microsecond.
+func happens(d disturbance) bool {
+	return !d.away && !d.later && !slices.Contains([]fate{doubled, onEdge, beforeEdge, only503}, d.fate)
+}
+
 // drawn returns the plays, the longest first.
 func drawn() (all []part) {
 	rng := rand.New(rand.NewPCG(*seed, 3)) //nolint:gosec // to be repeated

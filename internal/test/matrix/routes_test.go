@@ -433,8 +433,8 @@ var noStore = []string{"/health", "/livez", "/metrics", "/openapi.json"}
 var notOnQuorums = []string{"shared", "places", "with notify, by another replica", "with notify, and the stream goes on", "with ticketMs, cut off, and asked again"}
 
 // routes are the entries of the service, by method and path. The forms of an operation, with
-// the name of the lock in the path and without, share a row, which plays the first: letter h
-// is the driver, which uses the second.
+// the name of the lock in the path and without, share a row, which plays the first. The driver uses
+// the second.
 func routes() []*entry {
 	soon := held(false, 700*time.Millisecond)
 	all := []*entry{

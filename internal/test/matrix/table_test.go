@@ -1,14 +1,6 @@
 package matrix_test
 
 import (
-	"cmp"
-	"flag"
-	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -19,10 +11,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/server"
 )
-
-var show = flag.Bool("matrix.table", false, "print the table of entries and faults")
-
-const root = "../../.."
 
 // local are entries that send no request to a store, or only by methods of their results.
 var local = map[string]string{
@@ -61,138 +49,37 @@ var elsewhere = map[string][]string{
 	},
 }
 
-// row is a row of the table, by setting.
-func rows(letters []setting, t *strings.Builder) {
-	played := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool {
-		return !slices.ContainsFunc(letters, func(s setting) bool {
-			return slices.ContainsFunc(s.entries, func(e *entry) bool { return s.plays(e, &f) })
-		})
-	})
-	t.WriteString("\n| entry |")
-	for _, f := range played {
-		t.WriteString(" " + f.name + " |")
-	}
-	t.WriteString("\n|---|" + strings.Repeat("---|", len(played)) + "\n")
-	for _, e := range letters[0].entries {
-		fmt.Fprintf(t, "| `%s`", strings.Join(e.of, "`, `"))
-		if e.situation != "" {
-			t.WriteString(", " + e.situation)
-		}
-		t.WriteString(" |")
-		for _, f := range played {
-			cell := ""
-			for _, s := range letters {
-				if s.plays(e, &f) {
-					cell += s.letter
-				}
-			}
-			t.WriteString(" " + cell + " |")
-		}
-		t.WriteString("\n")
-	}
-}
+// declared matches an exported function, or a method of an exported type.
+var declared = regexp.MustCompile(`(?m)^func (?:\(\w* ?\*?([A-Z]\w*)\) )?([A-Z]\w*)[\[(]`)
 
-// printed returns the rows of all settings, their letters and the tests that are named.
-func printed() string {
-	var b strings.Builder
-	all := settings()
-	rows(all[:7], &b)
-	rows(all[7:12], &b)
-	rows(all[12:], &b)
-	for _, s := range all {
-		fmt.Fprintf(&b, "\n%s: %s", s.letter, s.name)
-	}
-	b.WriteString("\n\n| resource | tests |\n|---|---|\n")
-	for _, name := range slices.Sorted(maps.Keys(resources)) {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", name, cmp.Or(code(resources[name]), "it asks no store"))
-	}
-	b.WriteString("\n| fault elsewhere | tests |\n|---|---|\n")
-	for _, f := range faults {
-		if tests := elsewhere[f.name]; len(tests) > 0 {
-			fmt.Fprintf(&b, "| %s | %s |\n", f.name, code(tests))
-		}
-	}
-	return b.String()
-}
-
-// code returns names in code style.
-func code(names []string) string {
-	if len(names) == 0 {
-		return ""
-	}
-	return "`" + strings.Join(names, "`, `") + "`"
-}
-
-// exported are the functions and methods of a package, but its options.
+// exported returns the functions and methods of a package, except its options and those that package fmt
+// or errors calls.
 func exported(t *testing.T, dir string) (all []string) {
 	t.Helper()
-	names, err := filepath.Glob(root + "/" + dir + "/*.go")
+	files, err := filepath.Glob(filepath.Join("../../..", dir, "*.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range f.Decls {
-			if fn, ok := d.(*ast.FuncDecl); ok && fn.Name.IsExported() {
-				if entry := entryOf(fn); entry != "" {
-					all = append(all, entry)
-				}
+		for _, m := range declared.FindAllStringSubmatch(string(text), -1) {
+			switch of, name := m[1], m[2]; {
+			case of == "" && strings.HasPrefix(name, "With"), slices.Contains([]string{"Error", "Unwrap", "String", "Is"}, name):
+			default:
+				all = append(all, strings.TrimPrefix(of+"."+name, "."))
 			}
 		}
 	}
-	slices.Sort(all)
 	return all
 }
 
-func entryOf(fn *ast.FuncDecl) string {
-	name := fn.Name.Name
-	if fn.Recv == nil {
-		if strings.HasPrefix(name, "With") {
-			return ""
-		}
-		return name
-	}
-	if slices.Contains([]string{"Error", "Unwrap", "String", "Is"}, name) {
-		return ""
-	}
-	of := fn.Recv.List[0].Type
-	if star, ok := of.(*ast.StarExpr); ok {
-		of = star.X
-	}
-	id, ok := of.(*ast.Ident)
-	if !ok || !id.IsExported() {
-		return ""
-	}
-	return id.Name + "." + name
-}
-
-// tests are the names of all tests.
-func tests(t *testing.T) map[string]bool {
-	t.Helper()
-	names, declared := make(map[string]bool), regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		for _, m := range declared.FindAllSubmatch(text, -1) {
-			names[string(m[1])] = true
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
-}
-
-// TestMatrix_HasARowForEveryEntry compares the table with the library, the routes and the tests.
+// TestMatrix_HasARowForEveryEntry compares the table with the library and the routes.
 func TestMatrix_HasARowForEveryEntry(t *testing.T) {
 	rows := make(map[string]bool)
 	for _, s := range settings() {
@@ -231,19 +118,9 @@ func TestMatrix_HasARowForEveryEntry(t *testing.T) {
 			t.Errorf("%s has no row", name)
 		}
 	}
-	text := printed()
-	names := tests(t)
-	for _, m := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
-		if !names[m[1]] {
-			t.Errorf("%s is named, and does not exist", m[1])
-		}
-	}
 	for _, f := range faults {
 		if len(f.plays) == 0 && len(elsewhere[f.name]) == 0 {
 			t.Errorf("%s is not tried", f.name)
 		}
-	}
-	if *show {
-		t.Log("\n" + text)
 	}
 }
