@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,19 +19,19 @@ type entry struct {
 	prepare   func(*cast) error
 	call      func(context.Context, *cast) error
 
-	leaves  bool // without an error the lease has ended in the store
-	reads   bool // it changes no state
-	keeps   bool // it takes no lease, so that an error does not affect the leases that are held
-	waits   bool // the second client holds the lock
-	ahead   bool // its token is ahead of the store's clock, and only the token is left when a store forgets
-	short   bool // its wait or its lease ends without a release
-	tires   bool // its lease ends when a few renewals have failed
-	mayLose bool // its end may come without the fault
-	stays   bool // its lease is left in the store until it expires
-	inside  bool // it sends no request to the store
-	blind   bool // it takes no context
-	slow    bool // it makes several requests, one after the other
-	notOn   map[string]string
+	leaves  bool     // without an error the lease has ended in the store
+	reads   bool     // it changes no state
+	keeps   bool     // it takes no lease, so that an error does not affect the leases that are held
+	waits   bool     // the second client holds the lock
+	ahead   bool     // its token is ahead of the store's clock, and only the token is left when a store forgets
+	short   bool     // its wait or its lease ends without a release
+	tires   bool     // its lease ends when a few renewals have failed
+	mayLose bool     // its end may come without the fault
+	stays   bool     // its lease is left in the store until it expires
+	inside  bool     // it sends no request to the store
+	blind   bool     // it takes no context
+	slow    bool     // it makes several requests, one after the other
+	notOn   []string // settings
 }
 
 func (e *entry) name() string {
@@ -89,12 +88,15 @@ func (c *cast) away(err error) bool {
 	return c.d.fate == restarts && (errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrUnavailable))
 }
 
+// taking takes a lock.
+type taking = func(context.Context) (*leasehold.Lease, error)
+
 // locking returns a call that takes a lock in a play.
-type locking func(*cast) func(context.Context) (*leasehold.Lease, error)
+type locking func(*cast) taking
 
-func tryMutex(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Mutex(key).TryLock }
+func tryMutex(c *cast) taking { return c.a.Mutex(key).TryLock }
 
-func tryPlace(c *cast) func(context.Context) (*leasehold.Lease, error) {
+func tryPlace(c *cast) taking {
 	return c.a.Semaphore(key, 2).TryLock
 }
 
@@ -202,7 +204,8 @@ func (c *cast) follows(ctx context.Context, l *leasehold.Lease) {
 	}
 }
 
-var notOnQuorum = map[string]string{"quorum": "it keeps no places and no queue: refused with ErrUnsupported"}
+// notOnQuorum is for entries that need places or a queue: a quorum refuses them with ErrUnsupported.
+var notOnQuorum = []string{"quorum"}
 
 func single(shared bool, of, situation string, prepare func(*cast) error, lock locking) *entry {
 	return &entry{of: []string{of}, situation: situation, prepare: prepare, waits: prepare != nil, call: func(ctx context.Context, c *cast) error {
@@ -215,10 +218,10 @@ func (e *entry) isAhead() *entry {
 	return e
 }
 
-// notOnPostgres skips entries on PostgreSQL that a table of another store covers: plays in real
+// notOnPostgres skips entries on PostgreSQL whose requests are those of Mutex.Lock: plays in real
 // time take long.
 func (e *entry) notOnPostgres() *entry {
-	e.notOn = map[string]string{"postgres": "its requests are those of Mutex.Lock, and real time is expensive"}
+	e.notOn = append(e.notOn, "postgres")
 	return e
 }
 
@@ -242,12 +245,12 @@ func isOnQuorum(e *entry) bool {
 func locks() []*entry {
 	soon := held(false, 700*time.Millisecond)
 	mutex := func(opts ...leasehold.Option) locking {
-		return func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Mutex(key, opts...).Lock }
+		return func(c *cast) taking { return c.a.Mutex(key, opts...).Lock }
 	}
 	all := []*entry{
 		single(false, "Mutex.Lock", "", nil, mutex()),
 		single(false, "Mutex.Lock", "handed over", soon, mutex()),
-		single(false, "Mutex.Lock", "WithMinToken", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+		single(false, "Mutex.Lock", "WithMinToken", nil, func(c *cast) taking {
 			return c.a.Mutex(key, leasehold.WithMinToken(time.Now().Add(time.Hour).UnixMicro())).Lock
 		}).isAhead(),
 		single(false, "Mutex.Lock", "WithRetry", soon, mutex(leasehold.WithRetry(leasehold.Exponential(20*time.Millisecond, time.Second)))),
@@ -262,48 +265,39 @@ func locks() []*entry {
 		single(false, "Mutex.Lock", "WithoutRenewal", soon, mutex(leasehold.WithoutRenewal())).isShort().notOnPostgres(),
 		single(false, "Mutex.Lock", "WithMaxHold", soon, mutex(leasehold.WithMaxHold(time.Second))).isShort().notOnPostgres(),
 		single(false, "Mutex.TryLock", "", nil, tryMutex),
-		single(false, "RWMutex.Lock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).Lock }),
-		single(false, "RWMutex.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).TryLock }),
+		single(false, "RWMutex.Lock", "", nil, func(c *cast) taking { return c.a.RWMutex(key).Lock }),
+		single(false, "RWMutex.TryLock", "", nil, func(c *cast) taking { return c.a.RWMutex(key).TryLock }),
 	}
 	shared := []*entry{
-		single(false, "RWMutex.Lock", "WritersFirst, after a reader", held(true, 700*time.Millisecond), func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+		single(false, "RWMutex.Lock", "WritersFirst, after a reader", held(true, 700*time.Millisecond), func(c *cast) taking {
 			return c.a.RWMutex(key, leasehold.WithPolicy(leasehold.WritersFirst)).Lock
 		}).notOnPostgres(),
-		single(true, "RWMutex.RLock", "ReadersFirst, after a writer", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+		single(true, "RWMutex.RLock", "ReadersFirst, after a writer", soon, func(c *cast) taking {
 			return c.a.RWMutex(key, leasehold.WithPolicy(leasehold.ReadersFirst)).RLock
 		}).notOnPostgres(),
 		single(false, "Mutex.Lock", "WithStrictOrder", soon, mutex(leasehold.WithStrictOrder())).notOnPostgres(),
-		single(false, "RWMutex.Lock", "after a reader", held(true, 700*time.Millisecond), func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).Lock }),
-		single(true, "RWMutex.RLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLock }),
-		single(true, "RWMutex.RLock", "after a writer", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLock }),
-		single(true, "RWMutex.RLock", "beside a reader", held(true, time.Minute/4), func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLock }),
-		single(true, "RWMutex.TryRLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).TryRLock }),
-		single(true, "RLocker.Lock", "", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.RWMutex(key).RLocker().Lock }),
-		single(true, "RLocker.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
-			return c.a.RWMutex(key).RLocker().TryLock
-		}),
-		single(true, "Semaphore.Lock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).Lock }),
-		single(true, "Semaphore.Lock", "handed over", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).Lock }),
+		single(false, "RWMutex.Lock", "after a reader", held(true, 700*time.Millisecond), func(c *cast) taking { return c.a.RWMutex(key).Lock }),
+		single(true, "RWMutex.RLock", "", nil, func(c *cast) taking { return c.a.RWMutex(key).RLock }),
+		single(true, "RWMutex.RLock", "after a writer", soon, func(c *cast) taking { return c.a.RWMutex(key).RLock }),
+		single(true, "RWMutex.RLock", "beside a reader", held(true, time.Minute/4), func(c *cast) taking { return c.a.RWMutex(key).RLock }),
+		single(true, "RWMutex.TryRLock", "", nil, func(c *cast) taking { return c.a.RWMutex(key).TryRLock }),
+		single(true, "RLocker.Lock", "", soon, func(c *cast) taking { return c.a.RWMutex(key).RLocker().Lock }),
+		single(true, "RLocker.TryLock", "", nil, func(c *cast) taking { return c.a.RWMutex(key).RLocker().TryLock }),
+		single(true, "Semaphore.Lock", "", nil, func(c *cast) taking { return c.a.Semaphore(key, 2).Lock }),
+		single(true, "Semaphore.Lock", "handed over", soon, func(c *cast) taking { return c.a.Semaphore(key, 2).Lock }),
 		single(true, "Semaphore.TryLock", "", nil, tryPlace),
-		single(true, "Semaphore.LockN", "", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+		single(true, "Semaphore.LockN", "", soon, func(c *cast) taking {
 			return func(ctx context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).LockN(ctx, 2) }
 		}),
-		single(true, "Semaphore.TryLockN", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+		single(true, "Semaphore.TryLockN", "", nil, func(c *cast) taking {
 			return func(ctx context.Context) (*leasehold.Lease, error) { return c.a.Semaphore(key, 2).TryLockN(ctx, 2) }
 		}),
-		single(true, "Places.Lock", "", soon, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
-			return c.a.Semaphore(key, 2).Places(2).Lock
-		}),
-		single(true, "Places.TryLock", "", nil, func(c *cast) func(context.Context) (*leasehold.Lease, error) {
-			return c.a.Semaphore(key, 2).Places(2).TryLock
-		}),
+		single(true, "Places.Lock", "", soon, func(c *cast) taking { return c.a.Semaphore(key, 2).Places(2).Lock }),
+		single(true, "Places.TryLock", "", nil, func(c *cast) taking { return c.a.Semaphore(key, 2).Places(2).TryLock }),
 	}
 	for _, e := range shared {
-		if e.notOn == nil {
-			e.notOn = make(map[string]string)
-		}
 		if !isOnQuorum(e) {
-			maps.Copy(e.notOn, notOnQuorum)
+			e.notOn = append(e.notOn, notOnQuorum...)
 		}
 	}
 	return append(all, shared...)
@@ -474,9 +468,7 @@ func others() []*entry {
 		{of: []string{"RWMutex.Adopt"}, stays: true, prepare: locking(tryMutex).left(false), keeps: true, call: func(ctx context.Context, c *cast) error {
 			return c.granted(false)(c.a.RWMutex(key).Adopt(ctx, c.outer.ID()))
 		}},
-		{of: []string{"RWMutex.RAdopt"}, stays: true, keeps: true, prepare: locking(func(c *cast) func(context.Context) (*leasehold.Lease, error) {
-			return c.a.RWMutex(key).TryRLock
-		}).left(true), call: func(ctx context.Context, c *cast) error {
+		{of: []string{"RWMutex.RAdopt"}, stays: true, keeps: true, prepare: locking(func(c *cast) taking { return c.a.RWMutex(key).TryRLock }).left(true), call: func(ctx context.Context, c *cast) error {
 			return c.granted(true)(c.a.RWMutex(key).RAdopt(ctx, c.outer.ID()))
 		}},
 		{of: []string{"Semaphore.Adopt"}, stays: true, notOn: notOnQuorum, keeps: true, prepare: locking(tryPlace).left(true), call: func(ctx context.Context, c *cast) error {
@@ -566,7 +558,7 @@ func others() []*entry {
 			}
 			return nil
 		}},
-		{of: []string{"Client.Break"}, keeps: true, prepare: locking(func(c *cast) func(context.Context) (*leasehold.Lease, error) {
+		{of: []string{"Client.Break"}, keeps: true, prepare: locking(func(c *cast) taking {
 			return c.b.Mutex(key).TryLock
 		}).holds(false), call: func(ctx context.Context, c *cast) error {
 			// From the request on the lease may end.

@@ -100,7 +100,7 @@ func (p *part) String() string { return fmt.Sprintf("%s/%s/%+v", p.name(), p.fau
 
 // players are the entries of the library that are played here.
 func players() []*entry {
-	return slices.DeleteFunc(append(locks(), others()...), func(e *entry) bool { return e.notOn["postgres"] != "" })
+	return slices.DeleteFunc(append(locks(), others()...), func(e *entry) bool { return slices.Contains(e.notOn, "postgres") })
 }
 
 // happens reports whether a disturbance can happen between a client and a PostgreSQL server: no

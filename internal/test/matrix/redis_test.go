@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -30,19 +29,24 @@ func (k *keyspace) join() store { return k.Join() }
 
 // open returns a client of the driver with faults for its commands.
 func (k *keyspace) open(w *weather) *redisroom.Store {
-	main, renew := &connection{weather: w, server: k}, &connection{weather: w, server: k}
-	return redisroom.New(redisroom.Config{Main: main, Renew: renew, Prefix: "p:", Timeout: redisroom.DefaultTimeout})
+	return teststore.Open(k.connect(w), k.connect(w))
 }
 
-// connection is a client of a keyspace, as the driver needs it.
+// connection is a client of a keyspace. The weather applies to its commands.
 type connection struct {
-	redisroom.Client // for the methods that the driver does not call
+	redisroom.Client
 	*weather
 	server *keyspace
 
 	mu    sync.Mutex
 	up    bool   // it is connected
 	since uint64 // to the server after so many restarts
+}
+
+func (k *keyspace) connect(w *weather) *connection {
+	c := &connection{weather: w, server: k}
+	c.Client = k.Client(c.timed)
+	return c
 }
 
 // isUp reports whether a connection is there, or makes it if there can be one.
@@ -58,30 +62,6 @@ func (c *connection) isUp(can bool) bool {
 
 // Connect implements [redisroom.Client].
 func (c *connection) Connect(int) { c.isUp(!c.cannotDial()) }
-
-func (c *connection) Cluster() bool { return false }
-func (c *connection) Cut()          {}
-func (c *connection) Close() error  { return nil }
-
-// Changes implements [redisroom.Client].
-func (c *connection) Changes() uint64 { return c.server.Restarts() }
-
-// Do implements [redisroom.Client].
-func (c *connection) Do(ctx context.Context, cmd []string) (any, error) {
-	cmd = slices.Clone(cmd) // the driver may change it while this is on its way
-	var g got[any]
-	err := c.timed(ctx, func(context.Context) error {
-		reply, err := c.server.Do(cmd)
-		if err == nil {
-			g.set(reply)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return g.get(), nil
-}
 
 // timed sends a message, and ends as in a client library, which reads the deadline of a context
 // and has a timeout of its own. The Done of a context made here has no deadline.
@@ -120,32 +100,6 @@ func (c *connection) refusal() error {
 	defer c.weather.mu.Unlock()
 	c.turn++
 	return all[c.turn%len(all)]
-}
-
-// Run implements [redisroom.Client].
-func (c *connection) Run(ctx context.Context, cmds [][]string, _ redisroom.Acks, each func(int, redisroom.Answer)) {
-	for i, cmd := range cmds {
-		reply, err := c.Do(ctx, cmd)
-		each(i, redisroom.Answer{Reply: reply, Err: err})
-	}
-}
-
-// Listen implements [redisroom.Client].
-func (c *connection) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
-	return c.server.Listen(ctx, channels, up, message)
-}
-
-// Nodes implements [redisroom.Client].
-func (c *connection) Nodes(context.Context) ([]string, error) { return []string{"one"}, nil }
-
-// Scan implements [redisroom.Client]. It is a message as any other.
-func (c *connection) Scan(ctx context.Context, _ string, _ uint64, match string, _ int) ([]string, uint64, error) {
-	var g got[[]string]
-	err := c.timed(ctx, func(context.Context) error {
-		g.set(c.server.Scan(match))
-		return nil
-	})
-	return g.get(), 0, err
 }
 
 // onRedis is two clients of one Redis server: the driver and its scripts.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -203,11 +204,7 @@ func newTable() *table {
 
 func (t *table) join() store { return t.Join() }
 
-// suffer runs do under a fate.
-func suffer(ctx context.Context, w *weather, t shelf, do func(context.Context) error) error {
-	return meet(ctx, w.next(), w, t, do)
-}
-
+// meet runs do under a fate.
 func meet(ctx context.Context, f fate, w *weather, t shelf, do func(context.Context) error) error {
 	switch f {
 	case lost:
@@ -280,38 +277,20 @@ type faulty struct {
 	store store
 }
 
-type got[T any] struct {
-	mu sync.Mutex
-	v  T
-}
-
-func (g *got[T]) set(v T) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.v = v
-}
-
-func (g *got[T]) get() T {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.v
-}
-
 // ask is a message with an answer.
-func ask[T any](ctx context.Context, d *faulty, do func(context.Context) (T, error)) (T, error) {
-	var g got[T]
-	err := suffer(ctx, d.weather, d.table, func(ctx context.Context) error {
+func ask[T any](ctx context.Context, d *faulty, do func(context.Context) (T, error)) (answer T, err error) {
+	var got atomic.Pointer[T]
+	err = meet(ctx, d.next(), d.weather, d.table, func(ctx context.Context) error {
 		v, err := do(ctx)
 		if err == nil {
-			g.set(v)
+			got.Store(&v)
 		}
 		return err
 	})
-	if err != nil {
-		var zero T
-		return zero, err
+	if err == nil {
+		answer = *got.Load()
 	}
-	return g.get(), nil
+	return answer, err
 }
 
 func (d *faulty) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
@@ -650,8 +629,7 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 		_ = req.Body.Close()
 		body = string(read)
 	}
-	var g got[*http.Response]
-	var fate got[fate]
+	var got atomic.Pointer[http.Response]
 	send := func(ctx context.Context) error {
 		end := func() {}
 		if stream {
@@ -662,7 +640,7 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 		resp, err := to.RoundTrip(copied)
 		if err == nil && stream && resp.StatusCode == http.StatusOK {
 			resp.Body = streamed{resp.Body, end}
-			g.set(resp)
+			got.Store(resp)
 			return nil
 		}
 		defer end()
@@ -675,7 +653,7 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 			return err
 		}
 		resp.Body = io.NopCloser(strings.NewReader(string(text)))
-		g.set(resp)
+		got.Store(resp)
 		return nil
 	}
 	page := func(status int) (*http.Response, error) {
@@ -686,22 +664,23 @@ func (s *sky) RoundTrip(req *http.Request) (*http.Response, error) {
 			ContentLength: int64(len(text)), Request: req,
 		}, nil
 	}
-	err := s.sufferHTTP(req.Context(), send, &fate)
-	switch fate.get() {
-	case only503:
+	fate := s.next()
+	if fate == gatewayAfter || fate == only503 {
+		_ = send(context.WithoutCancel(req.Context()))
+	}
+	switch fate {
+	case only503, refused:
 		return page(503)
 	case gateway, gatewayAfter:
 		statuses := []int{503, 502, 408, 404, 504, 413, 400, 429, 410, 409, 403}
 		return page(statuses[n%len(statuses)])
 	case noDial:
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.EMFILE}
-	case refused:
-		return page(503)
 	}
-	if err != nil {
+	if err := meet(req.Context(), fate, s.weather, s.table, send); err != nil {
 		return nil, err
 	}
-	return g.get(), nil
+	return got.Load(), nil
 }
 
 // keptBack is the body of a stream of which only the beginning arrives.
@@ -733,19 +712,4 @@ type streamed struct {
 func (s streamed) Close() error {
 	s.end()
 	return s.ReadCloser.Close()
-}
-
-// sufferHTTP is suffer with the faults of HTTP.
-func (s *sky) sufferHTTP(ctx context.Context, send func(context.Context) error, met *got[fate]) error {
-	w := s.weather
-	f := w.next()
-	switch f {
-	case gatewayAfter, only503:
-		met.set(f)
-		return send(context.WithoutCancel(ctx))
-	case gateway, noDial, refused:
-		met.set(f)
-		return nil
-	}
-	return meet(ctx, f, w, s.table, send)
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -68,7 +69,18 @@ var scripts = sync.OnceValue(func() map[string]string {
 
 // Join returns another driver of the keyspace. Its commands always arrive.
 func (r *Redis) Join() *redisroom.Store {
-	return redisroom.New(redisroom.Config{Main: client{server: r}, Renew: client{server: r}, Prefix: "p:", Timeout: redisroom.DefaultTimeout})
+	c := r.Client(func(ctx context.Context, do func(context.Context) error) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return do(ctx)
+	})
+	return Open(c, c)
+}
+
+// Open returns a driver with two connections.
+func Open(main, renew redisroom.Client) *redisroom.Store {
+	return redisroom.New(redisroom.Config{Main: main, Renew: renew, Prefix: "p:", Timeout: redisroom.DefaultTimeout})
 }
 
 // Keep stores the present state, to which GoBack returns.
@@ -131,13 +143,6 @@ func (r *Redis) Runs() int {
 	return r.runs
 }
 
-// Restarts returns how often the server was restarted.
-func (r *Redis) Restarts() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.restarts
-}
-
 // Keys returns the keys that have not expired.
 func (r *Redis) Keys() microscope.Keys {
 	r.mu.Lock()
@@ -158,8 +163,8 @@ var (
 	interprets  sync.Mutex
 )
 
-// Do runs a script by EVAL or EVALSHA.
-func (r *Redis) Do(cmd []string) (any, error) {
+// do runs a script by EVAL or EVALSHA.
+func (r *Redis) do(cmd []string) (any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.runs++
@@ -210,11 +215,47 @@ func readable(reply any) any {
 	return reply
 }
 
-// ErrCut is returned by [Redis.Listen] when the server ends or refuses the subscription.
-var ErrCut = errors.New("connection lost")
+// client is a client library, reduced to the calls of the scripts.
+type client struct {
+	redisroom.Client // its other methods are not called
+	server           *Redis
+	way              func(ctx context.Context, do func(context.Context) error) error
+}
 
-// Listen implements Listen of [redisroom.Client].
-func (r *Redis) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
+// Client returns a connection. way takes each command to the server by do, and waits for the answer. It may
+// call do later, or never.
+func (r *Redis) Client(way func(ctx context.Context, do func(context.Context) error) error) redisroom.Client {
+	return &client{server: r, way: way}
+}
+
+func (c *client) Connect(int)   {}
+func (c *client) Cluster() bool { return false }
+func (c *client) Cut()          {}
+func (c *client) Close() error  { return nil }
+
+func (c *client) Changes() uint64 {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return c.server.restarts
+}
+
+func (c *client) Do(ctx context.Context, cmd []string) (any, error) {
+	cmd = slices.Clone(cmd) // the driver uses its memory again
+	return send(ctx, c, func() (any, error) { return c.server.do(cmd) })
+}
+
+func (c *client) Run(ctx context.Context, cmds [][]string, _ redisroom.Acks, each func(int, redisroom.Answer)) {
+	for i, cmd := range cmds {
+		reply, err := c.Do(ctx, cmd)
+		each(i, redisroom.Answer{Reply: reply, Err: err})
+	}
+}
+
+// errCut is returned by Listen when the server ends or refuses the subscription.
+var errCut = errors.New("connection lost")
+
+func (c *client) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
+	r := c.server
 	s := &subscriber{channels, make(chan string, 1000), make(chan struct{})}
 	r.mu.Lock()
 	mute := r.mute
@@ -223,7 +264,7 @@ func (r *Redis) Listen(ctx context.Context, channels []string, up func(), messag
 	}
 	r.mu.Unlock()
 	if mute {
-		return ErrCut
+		return errCut
 	}
 	defer func() {
 		r.mu.Lock()
@@ -236,52 +277,39 @@ func (r *Redis) Listen(ctx context.Context, channels []string, up func(), messag
 		case text := <-s.messages:
 			message(text)
 		case <-s.cut:
-			return ErrCut
+			return errCut
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// client is a client library, reduced to the calls of the scripts.
-type client struct {
-	redisroom.Client // its other methods are not called
-	server           *Redis
+func (c *client) Nodes(context.Context) ([]string, error) { return []string{"one"}, nil }
+
+func (c *client) Scan(ctx context.Context, _ string, _ uint64, match string, _ int) ([]string, uint64, error) {
+	names, err := send(ctx, c, func() ([]string, error) { return c.server.scan(match), nil })
+	return names, 0, err
 }
 
-func (c client) Connect(int)     {}
-func (c client) Cluster() bool   { return false }
-func (c client) Cut()            {}
-func (c client) Close() error    { return nil }
-func (c client) Changes() uint64 { return c.server.Restarts() }
-
-func (c client) Do(ctx context.Context, cmd []string) (any, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
+// send returns the answer of do.
+func send[T any](ctx context.Context, c *client, do func() (T, error)) (answer T, err error) {
+	var got atomic.Pointer[T]
+	err = c.way(ctx, func(context.Context) error {
+		v, err := do()
+		if err == nil {
+			got.Store(&v)
+		}
+		return err
+	})
+	if err == nil {
+		answer = *got.Load()
 	}
-	return c.server.Do(slices.Clone(cmd)) // the driver uses its memory again
+	return answer, err
 }
 
-func (c client) Run(ctx context.Context, cmds [][]string, _ redisroom.Acks, each func(int, redisroom.Answer)) {
-	for i, cmd := range cmds {
-		reply, err := c.Do(ctx, cmd)
-		each(i, redisroom.Answer{Reply: reply, Err: err})
-	}
-}
-
-func (c client) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
-	return c.server.Listen(ctx, channels, up, message)
-}
-
-func (c client) Nodes(context.Context) ([]string, error) { return []string{"one"}, nil }
-
-func (c client) Scan(_ context.Context, _ string, _ uint64, match string, _ int) ([]string, uint64, error) {
-	return c.server.Scan(match), 0, nil
-}
-
-// Scan returns the names that match a prefix and an asterisk, each of them twice, because a
+// scan returns the names that match a prefix and an asterisk, each of them twice, because a
 // real server may return duplicates.
-func (r *Redis) Scan(match string) (names []string) {
+func (r *Redis) scan(match string) (names []string) {
 	prefix := strings.TrimSuffix(match, "*")
 	for _, name := range slices.Sorted(maps.Keys(r.Keys())) {
 		if strings.HasPrefix(name, prefix) {
