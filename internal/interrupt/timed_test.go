@@ -43,51 +43,43 @@ func TestBeginTimed_CallEndsAtItsTimeOrALittleLater(t *testing.T) {
 	}
 }
 
+// TestBeginTimed_CallEndsWithItsContext: a library may ask for the channel only after it has written, for a
+// call that has ended meanwhile.
 func TestBeginTimed_CallEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		reason := errors.New("no more")
-		ctx, cancel := context.WithCancelCause(background)
-		cs := new(Conns)
-		c, other := cs.BeginTimed(ctx, time.Second), cs.BeginTimed(background, time.Second)
-		cancel(reason)
-		<-c.Done()
-		if !errors.Is(c.Err(), context.Canceled) || !errors.Is(context.Cause(c), reason) {
-			t.Error(c.Err(), context.Cause(c))
-		}
-		if other.Err() != nil {
-			t.Error(other.Err())
-		}
-		c.End()
-		other.End()
-		time.Sleep(2 * grace)
-	})
+	for _, asksLate := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			reason := errors.New("no more")
+			ctx, cancel := context.WithCancelCause(background)
+			cs := new(Conns)
+			c, other := cs.BeginTimed(ctx, time.Second), cs.BeginTimed(background, time.Second)
+			if !asksLate {
+				c.Done()
+			}
+			cancel(reason)
+			synctest.Wait() // until the call knows of the end
+			isDone(t, c)
+			if !errors.Is(c.Err(), context.Canceled) || !errors.Is(context.Cause(c), reason) {
+				t.Error(c.Err(), context.Cause(c))
+			}
+			if other.Err() != nil {
+				t.Error(other.Err())
+			}
+			time.Sleep(2 * time.Second)
+			isDone(t, other)
+			c.End()
+			other.End()
+			time.Sleep(2 * grace)
+		})
+	}
 }
 
-// A library may ask only after it has written, for a call that has ended meanwhile.
-func TestBeginTimed_ChannelOfACallThatHasEndedIsClosed(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		end  func(cancel func())
-	}{
-		{"by its context", func(cancel func()) { cancel() }},
-		{"by its time", func(func()) { time.Sleep(2 * time.Second) }},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(background)
-				defer cancel()
-				c := new(Conns).BeginTimed(ctx, time.Second)
-				row.end(cancel)
-				synctest.Wait() // what is told of the end has been
-				select {
-				case <-c.Done():
-				default:
-					t.Error("it is open")
-				}
-				c.End()
-				time.Sleep(2 * grace)
-			})
-		})
+// isDone checks that the channel of a call is closed.
+func isDone(t *testing.T, c *Call) {
+	t.Helper()
+	select {
+	case <-c.Done():
+	default:
+		t.Error("its channel is open")
 	}
 }
 
