@@ -66,7 +66,7 @@ type script struct {
 // faultDriver applies faults to the requests of one client. Several clients may share a store,
 // which outlives them.
 type faultDriver struct {
-	store *memdriver.Driver
+	*memdriver.Driver // requests that are no verbs meet no faults
 
 	mu      sync.Mutex
 	scripts []*script
@@ -76,7 +76,7 @@ type faultDriver struct {
 	reply   func(verb, driver.Reply) driver.Reply
 }
 
-func newFault(store *memdriver.Driver) *faultDriver { return &faultDriver{store: store} }
+func newFault(store *memdriver.Driver) *faultDriver { return &faultDriver{Driver: store} }
 
 // on puts a fault in force for the next n requests; 0 is for all to come.
 func (d *faultDriver) on(v verb, n int, f fault) *script {
@@ -168,12 +168,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 func (d *faultDriver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
 	f := d.take(ctx, call{verb: acquire, key: req.Key, req: req})
-	return d.suffer(ctx, acquire, f, func(ctx context.Context) (driver.Reply, error) { return d.store.Acquire(ctx, req) })
+	return d.suffer(ctx, acquire, f, func(ctx context.Context) (driver.Reply, error) { return d.Driver.Acquire(ctx, req) })
 }
 
 func (d *faultDriver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
 	f := d.take(ctx, call{verb: release, key: ref.Key, ref: ref})
-	return d.suffer(ctx, release, f, func(ctx context.Context) (driver.Reply, error) { return d.store.Release(ctx, ref) })
+	return d.suffer(ctx, release, f, func(ctx context.Context) (driver.Reply, error) { return d.Driver.Release(ctx, ref) })
 }
 
 // Renew handles each ref on its own: a ref that hangs does not delay the next.
@@ -182,7 +182,7 @@ func (d *faultDriver) Renew(ctx context.Context, refs []driver.Ref, each func(in
 	var slow sync.WaitGroup
 	for i, ref := range refs {
 		one := func(ctx context.Context) (reply driver.Reply, err error) {
-			d.store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
+			d.Driver.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 			return reply, err
 		}
 		f := d.take(ctx, call{verb: renew, key: ref.Key, ref: ref})
@@ -197,7 +197,7 @@ func (d *faultDriver) Renew(ctx context.Context, refs []driver.Ref, each func(in
 }
 
 func (d *faultDriver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	return d.store.Watch(func(h driver.Hint) {
+	return d.Driver.Watch(func(h driver.Hint) {
 		d.mu.Lock()
 		deliver := d.hints
 		d.mu.Unlock()
@@ -207,14 +207,6 @@ func (d *faultDriver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 		}
 		deliver(h, f)
 	})
-}
-
-func (d *faultDriver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	return d.store.Inspect(ctx, key)
-}
-
-func (d *faultDriver) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
-	return d.store.List(ctx, prefix, cursor)
 }
 
 // Close leaves the store open: other clients may use it.

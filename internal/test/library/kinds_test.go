@@ -41,9 +41,16 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 		if whole.State() != leasehold.Released || whole.Remaining() != 0 {
 			t.Errorf("%v for %v", whole.State(), whole.Remaining())
 		}
+		if l, ok := leasehold.FromContext(whole.Context()); ok {
+			t.Errorf("one lease %v of several", l)
+		}
 		one, err := leasehold.All(gpu).Lock(t.Context())
 		check(t, err)
-		giveBack(t, must(t)(b.Semaphore("gpu", 4).TryLockN(t.Context(), 3)), one)
+		three := must(t)(b.Semaphore("gpu", 4).TryLockN(t.Context(), 3))
+		if l, ok := leasehold.MultiFromContext(three.Context()); ok {
+			t.Errorf("several leases %v of one", l)
+		}
+		giveBack(t, three, one)
 
 		var none *leasehold.Mutex
 		for _, wrong := range []*leasehold.Multi{
@@ -52,51 +59,6 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 		} {
 			_, err := wrong.TryLock(t.Context())
 			wantErr(t, err, leasehold.ErrInvalid)
-		}
-	})
-}
-
-func TestDo_TakesEveryKind(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		a, b := newClient(t, store), newClient(t, store)
-		single := func(ctx context.Context) error {
-			if l, ok := leasehold.FromContext(ctx); !ok || l.Token() == 0 {
-				t.Errorf("lease %v of the context", l)
-			}
-			if l, ok := leasehold.MultiFromContext(ctx); ok {
-				t.Errorf("lease %v of several", l)
-			}
-			return nil
-		}
-		for _, lock := range []leasehold.Locker{
-			a.Mutex("k"), a.RWMutex("k"), a.RWMutex("k").RLocker(), a.Semaphore("k", 3), a.Semaphore("k", 3).Places(2),
-		} {
-			if err := leasehold.Do(t.Context(), lock, single); err != nil {
-				t.Errorf("%T: %v", lock, err)
-			}
-			if ran, err := leasehold.TryDo(t.Context(), lock, single); !ran || err != nil {
-				t.Errorf("%T: %t, %v", lock, ran, err)
-			}
-			held := must(t)(b.Mutex("k").Lock(t.Context()))
-			if ran, err := leasehold.TryDo(t.Context(), lock, single); ran || err != nil {
-				t.Errorf("%T that is held: %t, %v", lock, ran, err)
-			}
-			giveBack(t, held)
-		}
-		several := leasehold.All(a.Mutex("k"), a.Mutex("l"))
-		if err := leasehold.Do(t.Context(), several, func(ctx context.Context) error {
-			if l, ok := leasehold.MultiFromContext(ctx); !ok || len(l.Tokens()) != 2 {
-				t.Errorf("lease %v of the context", l)
-			}
-			if l, ok := leasehold.FromContext(ctx); ok {
-				t.Errorf("one lease %v of several", l)
-			}
-			return leasehold.Do(ctx, a.Mutex("l"), single) // re-enters
-		}); err != nil {
-			t.Error(err)
-		}
-		if ran, err := leasehold.TryDo(t.Context(), several, func(context.Context) error { return nil }); !ran || err != nil {
-			t.Errorf("several: %t, %v", ran, err)
 		}
 	})
 }

@@ -99,10 +99,11 @@ func (c *calls) none() {
 	}
 }
 
+// TestLocal_PassesTheLeaseOnInArrivalOrder, and renews it, for more than twice its TTL.
 func TestLocal_PassesTheLeaseOnInArrivalOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		const n = 20
-		c, d := open(t, store, leasehold.WithLocalHandover(100))
+		const n = 25
+		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
 		all := queueUp(t, c, n)
 		id, token := "", int64(0)
 		for i := range n {
@@ -201,22 +202,6 @@ func TestLocal_TokensRiseOverADeath(t *testing.T) {
 		d.heal()
 		giveBack(t, l)
 		all.rest(l.Token(), 2, 10)
-	})
-}
-
-// TestLocal_RenewalFollowsTheLease: the lease is renewed after each local handover.
-func TestLocal_RenewalFollowsTheLease(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, d := open(t, store, leasehold.WithLocalHandover(1000), leasehold.WithTTL(ttl))
-		all := queueUp(t, c, 100)
-		for i := range 100 { // more than twice the TTL
-			l := all.served(i)
-			time.Sleep(ttl / 40)
-			giveBack(t, l)
-		}
-		if n := d.count(acquire); n != 1 {
-			t.Errorf("%d acquires", n)
-		}
 	})
 }
 

@@ -128,6 +128,11 @@ func TestObserver_IsToldOfAWaitAndOfTheHandover(t *testing.T) {
 		if d.acq[0].ID != l.ID() || d.acq[0].Token != l.Token() || d.ended[0].Token != l.Token() {
 			t.Errorf("observed %+v and %+v, want id %s, token %d", d.acq[0], d.ended[0], l.ID(), l.Token())
 		}
+
+		l = lock(t, c, "k")
+		f.on(release, 0, hangs)
+		wantErr(t, l.Release(), leasehold.ErrUnknown)
+		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "ended: released after 0s", "released: unknown")
 	})
 }
 
@@ -250,21 +255,6 @@ func TestObserver_HR_H9_ReasonOfTheEndOfALease(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestObserver_ALossThatIsFoundAtTheReleaseIsToldThen(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, f, d := observed(t, store)
-		l := lock(t, c, "k")
-		deleteIt(t, store, l)
-		wantErr(t, l.Release(), leasehold.ErrLost)
-		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "ended: released after 0s", "released: lost")
-
-		l = lock(t, c, "k")
-		f.on(release, 0, hangs)
-		wantErr(t, l.Release(), leasehold.ErrUnknown)
-		d.want(t, "acquire lock mutex k", "acquired: granted after 0s", "ended: released after 0s", "released: unknown")
-	})
 }
 
 func TestObserver_TellsWhichKindOfLock(t *testing.T) {

@@ -55,39 +55,6 @@ func TestReentry_OwnerIsOfOneLock(t *testing.T) {
 	})
 }
 
-// Under another context this process does not detect that the owner holds the lock.
-func TestReentry_HR_D2_OwnerThatWouldWaitForItselfIsTold(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		me := leasehold.WithReentrantOwner("worker-7")
-		a, _ := open(t, store)
-		b, _ := open(t, store)
-		for _, c := range []*leasehold.Client{a, b} {
-			for _, row := range []struct {
-				name      string
-				hold, ask func(context.Context) (*leasehold.Lease, error)
-			}{
-				{"read, then write", a.RWMutex("k", me).RLock, c.RWMutex("k", me).Lock},
-				{"write, then read", a.RWMutex("k", me).Lock, c.RWMutex("k", me).RLock},
-				{"write, then a place", a.Mutex("k", me).Lock, c.Semaphore("k", 3, me).Lock},
-				{"a place, then write", a.Semaphore("k", 3, me).Lock, c.Mutex("k", me).Lock},
-			} {
-				held, err := row.hold(t.Context())
-				check(t, err)
-				start := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				_, err = row.ask(ctx)
-				cancel()
-				wantErr(t, err, leasehold.ErrMismatch)
-				if waited := time.Since(start); waited != 0 {
-					t.Errorf("%s: refused after %v", row.name, waited)
-				}
-				giveBack(t, held)
-				wantFree(t, store, "k")
-			}
-		}
-	})
-}
-
 // TestReentry_ReleasedInnerLeaseDoesNotHideTheOuter: a context that was kept from a lease
 // which has been released still re-enters the lease around it.
 func TestReentry_ReleasedInnerLeaseDoesNotHideTheOuter(t *testing.T) {

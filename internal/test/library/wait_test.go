@@ -14,22 +14,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// await starts a call of c that waits for k until the time is up, and returns a channel with its
-// refusal.
-func await(c *leasehold.Client, d time.Duration) chan *leasehold.HeldError {
-	refused := make(chan *leasehold.HeldError, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), d)
-		defer cancel()
-		_, err := c.Mutex("k").Lock(ctx)
-		held := new(leasehold.HeldError)
-		errors.As(err, &held)
-		refused <- held
-	}()
-	synctest.Wait()
-	return refused
-}
-
 // TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented: a waiter without hints is never
 // handed the lock, and so its death is noticed only when its ticket expires, as documented.
 func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T) {
@@ -76,11 +60,11 @@ func TestHeld_HR_C8_RemainingIsAsOfNow(t *testing.T) {
 		b, _ := open(t, store)
 		retrying, _ := open(t, store, leasehold.WithRetry(leasehold.Constant(time.Minute)))
 		l := lock(t, a, "k", leasehold.WithTTL(time.Minute), leasehold.WithoutRenewal())
-		all := []chan *leasehold.HeldError{await(b, 10*time.Second), await(retrying, 10*time.Second)}
-		for _, refused := range all {
-			held := <-refused
-			if held.Owner != "holder" {
-				t.Errorf("%q: it is still the same", held)
+		for _, c := range []*leasehold.Client{b, retrying} {
+			_, err := c.Mutex("k", leasehold.WithMaxWait(10*time.Second)).Lock(t.Context())
+			held := new(leasehold.HeldError)
+			if !errors.As(err, &held) || held.Owner != "holder" {
+				t.Fatalf("%v: it is still the same", err)
 			}
 			snap, _ := store.Inspect(t.Context(), "k")
 			if off := (held.Remaining - snap.Holders[0].Remaining).Abs(); off > 5*time.Millisecond {
