@@ -575,44 +575,42 @@ func TestDowngrade_IsAsGoodAsItsAnswer(t *testing.T) {
 		{name: "granted too late", store: []any{granted}, slow: 24698 * ms, mode: driver.Shared, want: [][]error{{ErrNotHeld, ErrExpired}}, deadline: 29698 * ms, lost: ErrExpired},
 		{name: "refused too late", store: []any{driver.ErrUnavailable}, slow: 24698 * ms, mode: driver.Exclusive, want: [][]error{{driver.ErrUnavailable}}, deadline: 29698 * ms, lost: ErrExpired},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			store := answers(c.store...)
-			d := &script{acquire: func(ctx context.Context, n int, req *driver.Request) (driver.Reply, error) {
-				if n == 1 {
-					return driver.Reply{State: driver.Granted, Token: 7}, nil
+		store := answers(c.store...)
+		d := &script{acquire: func(ctx context.Context, n int, req *driver.Request) (driver.Reply, error) {
+			if n == 1 {
+				return driver.Reply{State: driver.Granted, Token: 7}, nil
+			}
+			if !req.Downgrade || req.ID != "a" || req.TTL != 30*time.Second || req.Mode != driver.Shared {
+				t.Errorf("asked by %+v", req)
+			}
+			time.Sleep(c.slow)
+			return store(ctx, n-1, nil)
+		}}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			terms.NoRenewal = true
+			h := take(t, s, &user{terms: terms})
+			time.Sleep(5 * time.Second)
+			for _, want := range c.want {
+				if err := h.CanLower(); err != nil && !h.reader {
+					t.Errorf("it cannot be lowered: %v", err)
 				}
-				if !req.Downgrade || req.ID != "a" || req.TTL != 30*time.Second || req.Mode != driver.Shared {
-					t.Errorf("asked by %+v", req)
+				h.Lower()
+				if h.Mode() != driver.Shared || h.Lowering() == h.reader {
+					t.Errorf("on its way it is %v, and may be lowered: %v", h.Mode(), h.Lowering())
 				}
-				time.Sleep(c.slow)
-				return store(ctx, n-1, nil)
-			}}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				terms.NoRenewal = true
-				h := take(t, s, &user{terms: terms})
-				time.Sleep(5 * time.Second)
-				for _, want := range c.want {
-					if err := h.CanLower(); err != nil && !h.reader {
-						t.Errorf("it cannot be lowered: %v", err)
-					}
-					h.Lower()
-					if h.Mode() != driver.Shared || h.Lowering() == h.reader {
-						t.Errorf("on its way it is %v, and may be lowered: %v", h.Mode(), h.Lowering())
-					}
-					err := h.Downgrade(t.Context(), driver.Request{Key: "k", Mode: driver.Shared})
-					if (err == nil) != (want == nil) {
-						t.Errorf("downgraded: %v", err)
-					}
-					matches(t, err, want, nil)
+				err := h.Downgrade(t.Context(), driver.Request{Key: "k", Mode: driver.Shared})
+				if (err == nil) != (want == nil) {
+					t.Errorf("downgraded: %v", err)
 				}
-				if h.Mode() != c.mode || h.Lowering() != c.lowering || h.Deadline().Sub(d.start) != c.deadline || (h.Cause() == nil) != (c.lost == nil) || !errors.Is(h.Cause(), c.lost) {
-					t.Errorf("it is %v, may be lowered: %v, lasts until %v, and is over by %v", h.Mode(), h.Lowering(), h.Deadline().Sub(d.start), h.Cause())
-				}
-				if err := h.CanLower(); (err == nil) != (c.mode == driver.Exclusive && c.lost == nil || c.lowering) {
-					t.Errorf("it can be lowered: %v", err)
-				}
-			})
+				matches(t, err, want, nil)
+			}
+			if h.Mode() != c.mode || h.Lowering() != c.lowering || h.Deadline().Sub(d.start) != c.deadline || (h.Cause() == nil) != (c.lost == nil) || !errors.Is(h.Cause(), c.lost) {
+				t.Errorf("it is %v, may be lowered: %v, lasts until %v, and is over by %v", h.Mode(), h.Lowering(), h.Deadline().Sub(d.start), h.Cause())
+			}
+			if err := h.CanLower(); (err == nil) != (c.mode == driver.Exclusive && c.lost == nil || c.lowering) {
+				t.Errorf("it can be lowered: %v", err)
+			}
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 // TestListener_OpensOneSubscription, opens another one only if the first failed, and closes it.
 func TestListener_OpensOneSubscription(t *testing.T) {
 	d := &audible{slow: time.Second, fail: []error{errReset}, address: "here"}
-	onStage(t, d, func(t *testing.T, s *Session, lines *atomic.Int32) {
+	stage(t, d, func(t *testing.T, s *Session) {
 		var resyncs, others atomic.Int32
 		s.listener.hear = func(h driver.Hint) {
 			if h.Kind == driver.HintResync {
@@ -27,8 +27,8 @@ func TestListener_OpensOneSubscription(t *testing.T) {
 		is := func(subscriptions, closed int, told int32) {
 			t.Helper()
 			opened, ended := d.subscriptions()
-			if len(opened) != subscriptions || ended != closed || lines.Load() != 1 || resyncs.Load() != told || others.Load() != 0 {
-				t.Errorf("subscriptions at %v, %d closed, %d lines, %d resyncs", opened, ended, lines.Load(), resyncs.Load())
+			if len(opened) != subscriptions || ended != closed || d.lines.Load() != 1 || resyncs.Load() != told || others.Load() != 0 {
+				t.Errorf("subscriptions at %v, %d closed, %d lines, %d resyncs", opened, ended, d.lines.Load(), resyncs.Load())
 			}
 		}
 		if !s.Hears() || s.Address() != "" {
@@ -63,18 +63,18 @@ func TestListener_OpensOneSubscription(t *testing.T) {
 // TestListener_ClosesASubscriptionThatComesTooLate, and opens no further one.
 func TestListener_ClosesASubscriptionThatComesTooLate(t *testing.T) {
 	d := &audible{slow: time.Second, address: "here"}
-	onStage(t, d, func(t *testing.T, s *Session, lines *atomic.Int32) {
+	stage(t, d, func(t *testing.T, s *Session) {
 		var told atomic.Int32
 		s.listener.hear = func(driver.Hint) { told.Add(1) }
 		go func() { _ = s.listener.listen() }()
 		synctest.Wait()
 		s.listener.close()
 		time.Sleep(time.Minute)
-		if _, closed := d.subscriptions(); closed != 1 || told.Load() != 0 || lines.Load() != 0 {
-			t.Errorf("closed %d times, %d hints, %d lines", closed, told.Load(), lines.Load())
+		if _, closed := d.subscriptions(); closed != 1 || told.Load() != 0 || d.lines.Load() != 0 {
+			t.Errorf("closed %d times, %d hints, %d lines", closed, told.Load(), d.lines.Load())
 		}
 	})
-	onStage(t, new(audible), func(t *testing.T, s *Session, _ *atomic.Int32) {
+	stage(t, new(audible), func(t *testing.T, s *Session) {
 		s.listener.close()
 		s.listener.start(func(func()) { t.Error("a subscription is opened") })
 	})
@@ -105,34 +105,32 @@ func TestAwait_IsForAMoment(t *testing.T) {
 		{name: "a context that ends", slow: time.Second, ctx: 150 * ms, want: 150 * ms},
 		{name: "nobody listens", never: true, want: 0},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &audible{slow: c.slow}
-			if c.fail {
-				d.fail = []error{errReset}
+		d := &audible{slow: c.slow}
+		if c.fail {
+			d.fail = []error{errReset}
+		}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			if !c.never {
+				s.Listen()
 			}
-			onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
-				if !c.never {
-					s.Listen()
+			go func() {
+				time.Sleep(c.address)
+				d.at("here")
+				if c.address > 0 {
+					d.says(driver.Hint{Kind: driver.HintResync})
 				}
-				go func() {
-					time.Sleep(c.address)
-					d.at("here")
-					if c.address > 0 {
-						d.says(driver.Hint{Kind: driver.HintResync})
-					}
-				}()
-				ctx, cancel := t.Context(), func() {}
-				if c.ctx > 0 {
-					ctx, cancel = context.WithTimeout(ctx, c.ctx)
-				}
-				defer cancel()
-				time.Sleep(c.from)
-				s.listener.await(ctx)
-				if got := time.Since(d.start); got != c.want {
-					t.Errorf("waited until %v, want %v", got, c.want)
-				}
-				time.Sleep(2 * time.Hour)
-			})
+			}()
+			ctx, cancel := t.Context(), func() {}
+			if c.ctx > 0 {
+				ctx, cancel = context.WithTimeout(ctx, c.ctx)
+			}
+			defer cancel()
+			time.Sleep(c.from)
+			s.listener.await(ctx)
+			if got := time.Since(d.start); got != c.want {
+				t.Errorf("waited until %v, want %v", got, c.want)
+			}
+			time.Sleep(2 * time.Hour)
 		})
 	}
 }
@@ -141,7 +139,7 @@ func TestAwait_IsForAMoment(t *testing.T) {
 func TestQueue_AWaiterThatStoodInLineAwaitsTheAddress(t *testing.T) {
 	for _, waits := range []bool{true, false} {
 		d := &audible{slow: 5 * time.Second}
-		onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
+		stage(t, d, func(t *testing.T, s *Session) {
 			s.Listen()
 			fill(&s.asking)
 			go func() {
@@ -186,29 +184,27 @@ func TestAlert_ListensOnceALeaseIsHeldForASecond(t *testing.T) {
 		{name: "of a store that does not serve it", holds: []held{{0, time.Hour}}, fail: []error{errors.ErrUnsupported}, want: []time.Duration{time.Second}},
 		{name: "of a store that fails at first", holds: []held{{0, time.Hour}}, fail: []error{errReset}, want: []time.Duration{time.Second, 61 * time.Second}, lines: 1},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			d := &audible{fail: c.fail, address: "here"}
-			onStage(t, d, func(t *testing.T, s *Session, lines *atomic.Int32) {
-				for i, at := range c.holds {
-					go func() {
-						time.Sleep(at.from)
-						terms := usual()
-						terms.TTL, terms.NoRenewal = 2*time.Hour, true
-						req := terms.request()
-						req.ID = string(rune('a' + i))
-						h := new(Hold)
-						if err := s.Hold(h, req, Grant{Origin: s.Now()}, &user{terms: terms}); err != nil {
-							t.Error(err)
-						}
-						time.Sleep(at.to - at.from)
-						h.endWith(ErrGone)
-					}()
-				}
-				time.Sleep(3 * time.Hour)
-				if opened, _ := d.subscriptions(); !slices.Equal(opened, c.want) || lines.Load() != c.lines {
-					t.Errorf("listens at %v, logs %d lines, want %v and %d", opened, lines.Load(), c.want, c.lines)
-				}
-			})
+		d := &audible{fail: c.fail, address: "here"}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			for i, at := range c.holds {
+				go func() {
+					time.Sleep(at.from)
+					terms := usual()
+					terms.TTL, terms.NoRenewal = 2*time.Hour, true
+					req := terms.request()
+					req.ID = string(rune('a' + i))
+					h := new(Hold)
+					if err := s.Hold(h, req, Grant{Origin: s.Now()}, &user{terms: terms}); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(at.to - at.from)
+					h.endWith(ErrGone)
+				}()
+			}
+			time.Sleep(3 * time.Hour)
+			if opened, _ := d.subscriptions(); !slices.Equal(opened, c.want) || d.lines.Load() != c.lines {
+				t.Errorf("listens at %v, logs %d lines, want %v and %d", opened, d.lines.Load(), c.want, c.lines)
+			}
 		})
 	}
 }
@@ -220,7 +216,7 @@ func TestAlert_IsNotForAStoreWithoutHintsNorAfterTheEnd(t *testing.T) {
 			t.Error("a timer is set")
 		}
 	})
-	onStage(t, new(audible), func(t *testing.T, s *Session, _ *atomic.Int32) {
+	stage(t, new(audible), func(t *testing.T, s *Session) {
 		take(t, s, &user{terms: usual()})
 		_, _ = s.End()
 		s.listenForBreaks() // the timer may have rung at the same moment

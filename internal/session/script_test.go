@@ -31,6 +31,7 @@ type script struct {
 	release func(ctx context.Context, n int, ref *driver.Ref) (driver.Reply, error)
 
 	start  time.Time
+	lines  atomic.Int32 // of the session's log
 	mu     sync.Mutex
 	asked  []question
 	counts map[string]int // of each verb
@@ -210,33 +211,32 @@ func usual() *Terms {
 
 func (t *Terms) request() *driver.Request { return &driver.Request{Key: "k", ID: "a", TTL: t.TTL} }
 
+// begin counts times from now on.
+func (d *script) begin() *script {
+	d.start = time.Now()
+	return d
+}
+
+// scripted is a script, or a store that has one.
+type scripted interface {
+	driver.Driver
+	begin() *script
+}
+
 // stage runs f in virtual time with a session on d, which ends with it.
-func stage(t *testing.T, d *script, f func(t *testing.T, s *Session)) {
+func stage(t *testing.T, d scripted, f func(t *testing.T, s *Session)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		d.start = time.Now()
-		s := New(d, slog.New(slog.DiscardHandler), nil)
+		s := New(d, slog.New(counting{&d.begin().lines}), nil)
 		defer s.Close()
 		f(t, s)
 	})
 }
 
 // play is stage in a subtest.
-func play(t *testing.T, name string, d *script, f func(t *testing.T, s *Session)) {
+func play(t *testing.T, name string, d scripted, f func(t *testing.T, s *Session)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { stage(t, d, f) })
-}
-
-// onStage is stage with a store with subscriptions; lines counts the log lines.
-func onStage(t *testing.T, d *audible, f func(t *testing.T, s *Session, lines *atomic.Int32)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		var lines atomic.Int32
-		d.start = time.Now()
-		s := New(d, slog.New(counting{&lines}), nil)
-		defer s.Close()
-		f(t, s, &lines)
-	})
 }
 
 // user is the owner of a lease, and records its events.

@@ -208,29 +208,27 @@ func TestWait_ASecondAnswerAfterTheEndOfTheContext(t *testing.T) {
 		{"granted to one that carries through", true, driver.Reply{State: driver.Granted}, true},
 		{"lost by one that carries through", true, driver.ErrInvalid, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			store := answers(c.answer)
-			d := &script{renew: answersTo(driver.Reply{})}
-			ctx, cancel := context.WithCancel(t.Context())
-			d.acquire = func(_ context.Context, n int, _ *driver.Request) (driver.Reply, error) {
-				if n == 1 {
-					return queued, nil
-				}
-				cancel()
-				return store(t.Context(), n, nil)
+		store := answers(c.answer)
+		d := &script{renew: answersTo(driver.Reply{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		d.acquire = func(_ context.Context, n int, _ *driver.Request) (driver.Reply, error) {
+			if n == 1 {
+				return queued, nil
 			}
-			stage(t, d, func(t *testing.T, s *Session) {
-				terms := usual()
-				if c.through {
-					terms.Policy.CallContext = context.WithoutCancel
-				}
-				p := pend(ctx, t, s, d, terms, false)
-				time.Sleep(time.Second)
-				if is := p.now(); is.over == 0 || (is.err == nil) != c.served || is.err != nil && !errors.Is(is.err, context.Canceled) {
-					t.Errorf("over after %v: %v", is.over, is.err)
-				}
-				p.w.Close()
-			})
+			cancel()
+			return store(t.Context(), n, nil)
+		}
+		play(t, c.name, d, func(t *testing.T, s *Session) {
+			terms := usual()
+			if c.through {
+				terms.Policy.CallContext = context.WithoutCancel
+			}
+			p := pend(ctx, t, s, d, terms, false)
+			time.Sleep(time.Second)
+			if is := p.now(); is.over == 0 || (is.err == nil) != c.served || is.err != nil && !errors.Is(is.err, context.Canceled) {
+				t.Errorf("over after %v: %v", is.over, is.err)
+			}
+			p.w.Close()
 		})
 	}
 }
@@ -239,7 +237,7 @@ func TestWait_ASecondAnswerAfterTheEndOfTheContext(t *testing.T) {
 func TestWait_TheNextOfTheLineAsksSoon(t *testing.T) {
 	d := &audible{address: "here"}
 	d.acquire, d.renew = answers(queued), answersTo(queued)
-	onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
+	stage(t, d, func(t *testing.T, s *Session) {
 		s.Listen()
 		synctest.Wait()
 		var all []*pending
@@ -278,7 +276,7 @@ func TestWait_HR_D9_PollsOnceTheStoreHasDroppedTheTicket(t *testing.T) {
 			}
 			return queued, nil
 		}
-		onStage(t, d, func(t *testing.T, s *Session, _ *atomic.Int32) {
+		stage(t, d, func(t *testing.T, s *Session) {
 			s.Listen()
 			synctest.Wait()
 			ctx, cancel := context.WithCancel(t.Context())
