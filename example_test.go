@@ -614,20 +614,6 @@ func ExamplePlaces() {
 	// false <nil>
 }
 
-func ExampleSemaphore_Places() {
-	client, _ := leasehold.New(memdriver.New())
-	defer client.Close()
-	err := leasehold.Do(context.Background(), client.Semaphore("gpu", 4).Places(3), func(ctx context.Context) error {
-		lease, ok := leasehold.FromContext(ctx)
-		fmt.Println(lease.Key(), ok)
-		return nil
-	})
-	fmt.Println(err)
-	// Output:
-	// gpu true
-	// <nil>
-}
-
 func ExampleSemaphore() {
 	client, _ := leasehold.New(memdriver.New())
 	defer client.Close()
@@ -639,9 +625,14 @@ func ExampleSemaphore() {
 	_ = three.Release()
 	two, err := gpu.TryLockN(context.Background(), 2)
 	fmt.Println(two.State(), err)
+
+	_ = two.Release()
+	err = leasehold.Do(context.Background(), gpu.Places(3), func(context.Context) error { return nil })
+	fmt.Println(err)
 	// Output:
 	// true
 	// held <nil>
+	// <nil>
 }
 
 func ExampleAll() {
@@ -822,39 +813,23 @@ func ExampleWithObserver() {
 // they are processes of their own, and the id goes from one to the other.
 func ExampleMutex_Adopt() {
 	store := memdriver.New()
-	begin, err := leasehold.New(store.Join(), leasehold.WithTTL(10*time.Minute))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	lease, err := begin.Mutex("nightly").Lock(context.Background())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	begin, _ := leasehold.New(store.Join(), leasehold.WithTTL(10*time.Minute))
+	lease, _ := begin.Mutex("nightly").Lock(context.Background())
 	id := lease.ID()
-	err = lease.Detach(context.Background())
+	err := lease.Detach(context.Background())
 	fmt.Println("left:", err, begin.Close())
 
-	finish, err := leasehold.New(store.Join())
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = finish.Close() }()
+	finish, _ := leasehold.New(store.Join())
+	defer finish.Close()
 	lease, err = finish.Mutex("nightly").Adopt(context.Background(), id)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println("taken over:", lease.State(), lease.ID() == id)
+	fmt.Println("taken over:", lease.State(), lease.ID() == id, err)
 	fmt.Println("released:", lease.Release())
 
 	_, err = finish.Mutex("nightly").Adopt(context.Background(), id)
 	fmt.Println("again:", errors.Is(err, leasehold.ErrNotHeld))
 	// Output:
 	// left: <nil> <nil>
-	// taken over: held true
+	// taken over: held true <nil>
 	// released: <nil>
 	// again: true
 }

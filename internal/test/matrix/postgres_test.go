@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,8 +83,8 @@ func TestMatrix_OnPostgres(t *testing.T) {
 	close(ended)
 	watching.Wait()
 	t.Logf("%d plays of %d, and one of each entry around a restart, in %v; %d were repeated, since the machine stood still, and %d could not be judged; %d met no fault",
-		begun, len(all), time.Since(s.begin).Round(time.Second), s.repeated, s.unjudged, s.unmet)
-	if judged := begun - s.unjudged; judged < 50 && *only == "" {
+		begun, len(all), time.Since(s.begin).Round(time.Second), s.repeated.Load(), s.unjudged.Load(), s.unmet.Load())
+	if judged := begun - int(s.unjudged.Load()); judged < 50 && *only == "" {
 		t.Errorf("only %d plays could be judged: the machine stood still", judged)
 	}
 }
@@ -136,9 +137,8 @@ type scene struct {
 	stalls *stalls
 	begin  time.Time
 
-	mu                 sync.Mutex
-	repeated, unjudged int
-	unmet              int // met no fault
+	repeated, unjudged atomic.Int64
+	unmet              atomic.Int64 // met no fault
 }
 
 // stage is a server, with its clients that meet no faults.
@@ -190,32 +190,33 @@ func (s *scene) play(st *stage, p part) {
 		begin := time.Now()
 		p.long = p.long && !p.stays
 		c := act(w, p.entry, p.disturbance)
-		stalled := s.stalls.since(begin)
-		switch {
-		case len(c.wrongs) == 0:
-			if !c.hasMet() {
+		if s.judges(&p, c, begin) {
+			if len(c.wrongs) == 0 && !c.hasMet() {
 				s.t.Logf("it has met no fault, and proves no property: %s", &p)
-				s.mu.Lock()
-				s.unmet++
-				s.mu.Unlock()
+				s.unmet.Add(1)
 			}
 			return
-		case c.hard || stalled == 0 && !c.unready:
-			s.t.Errorf("after %v: %s:\n%s", time.Since(s.begin).Round(time.Second), &p, strings.Join(c.wrongs, "\n"))
-			return
 		}
-		s.t.Logf("the machine stood still for %v, and %s: %s", stalled, &p, strings.Join(c.wrongs, "; "))
-		s.mu.Lock()
-		s.repeated++
-		last := i == tries-1 || time.Since(s.begin) > budget
-		if last {
-			s.unjudged++
-		}
-		s.mu.Unlock()
-		if last {
-			return
+		s.repeated.Add(1)
+		if time.Since(s.begin) > budget {
+			break
 		}
 	}
+	s.unjudged.Add(1)
+}
+
+// judges reports the errors of a play. It returns false if they may result from a machine that stood still.
+func (s *scene) judges(p *part, c *cast, begin time.Time) bool {
+	stalled := s.stalls.since(begin)
+	switch {
+	case len(c.wrongs) == 0:
+	case c.hard || stalled == 0 && !c.unready:
+		s.t.Errorf("after %v: %s:\n%s", time.Since(s.begin).Round(time.Second), p, strings.Join(c.wrongs, "\n"))
+	default:
+		s.t.Logf("the machine stood still for %v, and %s: %s", stalled, p, strings.Join(c.wrongs, "; "))
+		return false
+	}
+	return true
 }
 
 // restart exposes all entries to a restart of one server, at the same time: half of the requests
@@ -239,13 +240,8 @@ func (s *scene) restart(gone chan<- struct{}) {
 			if c.unready {
 				g.arrived <- struct{}{} // the remaining plays do not wait for it
 			}
-			if stalled := s.stalls.since(begin); len(c.wrongs) > 0 && (c.hard || stalled == 0 && !c.unready) {
-				s.t.Errorf("after %v: %s:\n%s", time.Since(s.begin).Round(time.Second), &p, strings.Join(c.wrongs, "\n"))
-			} else if len(c.wrongs) > 0 {
-				s.t.Logf("the machine stood still for %v, and %s: %s", stalled, &p, strings.Join(c.wrongs, "; "))
-				s.mu.Lock()
-				s.unjudged++
-				s.mu.Unlock()
+			if !s.judges(&p, c, begin) {
+				s.unjudged.Add(1)
 			}
 		})
 	}
