@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -25,12 +24,8 @@ func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T
 			deaf := newClient(t, struct{ driver.Driver }{cut})
 			first := lock(t, a, "k")
 			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_, _ = deaf.Mutex("k").Lock(ctx)
-			}()
-			synctest.Wait()
+			dying := newCalls(t)
+			dying.begin(ctx, 0, deaf.Mutex("k"))
 			all := queueUp(t, b, 1)
 			time.Sleep(10*time.Second + time.Duration(offset)*100*time.Millisecond)
 			cut.on(renew, 0, hangs) // it dies
@@ -43,7 +38,7 @@ func TestLock_HR_D3_DeadWaiterWithoutAnAddressCostsWhatIsDocumented(t *testing.T
 				t.Errorf("a dead waiter cost %v", took)
 			}
 			cancel()
-			<-done
+			dying.next()
 			time.Sleep(time.Minute)
 			noErr(t, deaf.Close())
 		})

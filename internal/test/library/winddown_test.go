@@ -51,24 +51,12 @@ func afterItsEnd(t *testing.T, then func(t *testing.T, store *memdriver.Driver, 
 func TestWindDown_L13_KeepsTheLockUntilRelease(t *testing.T) {
 	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, _ *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
 		next, _ := open(t, store)
-		entered := make(chan time.Time, 1)
-		go func() {
-			l, err := next.Mutex("k").Lock(t.Context())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			at := time.Now()
-			giveBack(t, l)
-			entered <- at
-		}()
+		all := queueUp(t, next, 1)
 		time.Sleep(ttl * 9 / 10) // the rest of the work
-		released := time.Now()
+		all.none()
 		before := l.State()
 		giveBack(t, l)
-		if at := <-entered; at.Before(released) {
-			t.Errorf("the next holder entered %v before the release", released.Sub(at))
-		}
+		giveBack(t, all.served(0))
 		if l.State() != before {
 			t.Errorf("state %v, and %v after the release", before, l.State())
 		}
