@@ -1,16 +1,15 @@
 package matrix_test
 
 import (
-	"errors"
 	"flag"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/test/skip"
+	"github.com/leasehold-go/leasehold/server"
 )
 
 func hurried(all []disturbance) []disturbance {
@@ -109,21 +108,21 @@ type setting struct {
 }
 
 func settings() []setting {
-	library := append(locks(), others()...)
+	library, page := append(locks(), others()...), server.WithPage(server.PageFull)
 	return []setting{
 		{"store", "store", onStore, library},
-		{"service", "service", onService, library},
+		{"service", "service", serviceOn(tables, false), library},
 		{"deaf service", "service", onDeafService, library},
 		{"quorum", "quorum", onQuorum, library},
 		{"redis", "store", onRedis, library},
 		{"redis quorum", "quorum", onRedisQuorum, library},
-		{"routes", "routes", onService, routes()},
-		{"behind", "routes", behindService, routes()},
+		{"routes", "routes", serviceOn(tables, false), routes()},
+		{"behind", "routes", serviceOn(tables, true), routes()},
 		{"quorum behind", "quorum routes", onServiceOnQuorum, routes()},
-		{"redis routes", "routes", onRedisService, routes()},
-		{"redis behind", "routes", behindRedisService, routes()},
-		{"page", "routes", onPage, pages()},
-		{"page behind", "routes", behindPage, pages()},
+		{"redis routes", "routes", serviceOn(keyspaces, false), routes()},
+		{"redis behind", "routes", serviceOn(keyspaces, true), routes()},
+		{"page", "routes", serviceOn(tables, false, page), pages()},
+		{"page behind", "routes", serviceOn(tables, true, page), pages()},
 	}
 }
 
@@ -159,42 +158,6 @@ func (s *setting) cell(t *testing.T, e *entry, f *fault, drawn func() bool) (pla
 		t.Errorf("not one of %d plays has met the fault", plays)
 	}
 	return plays
-}
-
-// TestMatrix_AQuorumRefusesWhatIsNotPlayedOnIt calls every other entry on a quorum: it is refused,
-// and leaves no record.
-func TestMatrix_AQuorumRefusesWhatIsNotPlayedOnIt(t *testing.T) {
-	for _, e := range append(locks(), others()...) {
-		if slices.Contains(e.notOn, "quorum") {
-			t.Run(e.name(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { refuses(t, onQuorum(t), e) }) })
-		}
-	}
-}
-
-// refuses checks that an entry, or a step before it, is refused.
-func refuses(t *testing.T, w *world, e *entry) {
-	c := &cast{world: w, d: disturbance{long: true}}
-	err := c.connect()
-	if err == nil && e.prepare != nil {
-		err = e.prepare(c)
-	}
-	if err == nil {
-		err = e.call(t.Context(), c)
-	}
-	if !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("it is not refused: %v", err)
-	}
-	c.giveBack()
-	c.wg.Wait()
-	c.absent("refused")
-	if err := errors.Join(c.a.Close(), c.b.Close()); err != nil {
-		t.Errorf("close: %v", err)
-	}
-	w.strays.Wait()
-	w.stop()
-	for _, wrong := range c.wrongs {
-		t.Error(wrong)
-	}
 }
 
 // TestMatrix_EveryEntryUnderEveryFault calls every entry of the library, on a store, by way of a

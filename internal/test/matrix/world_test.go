@@ -451,26 +451,11 @@ func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.D
 	return w
 }
 
-// onService is two clients of two services on one store. Faults are on the way from the first
-// client to the services.
-func onService(t *testing.T) *world { return services(t, tables(), false) }
-
-// onPage is onService with a page for people.
-func onPage(t *testing.T) *world {
-	return services(t, tables(), false, server.WithPage(server.PageFull))
+// serviceOn opens two clients of two services on one store. Faults are on the way from the first client
+// to the services, or behind them, on their way to the store.
+func serviceOn(store func() backing, behind bool, opts ...server.Option) func(*testing.T) *world {
+	return func(t *testing.T) *world { return services(t, store(), behind, opts...) }
 }
-
-// behindService is onService with faults between the services and their store.
-func behindService(t *testing.T) *world { return services(t, tables(), true) }
-
-// behindPage is behindService with a page for people.
-func behindPage(t *testing.T) *world {
-	return services(t, tables(), true, server.WithPage(server.PageFull))
-}
-
-// onRedisService and behindRedisService are onService and behindService with Redis as the store.
-func onRedisService(t *testing.T) *world     { return services(t, keyspaces(), false) }
-func behindRedisService(t *testing.T) *world { return services(t, keyspaces(), true) }
 
 // backing is a store behind services, with a function that opens a client with faults.
 type backing struct {
@@ -488,9 +473,9 @@ func keyspaces() backing {
 	return backing{k, func(w *weather) driver.Driver { return k.open(w) }}
 }
 
-// onDeafService is onService with a gateway that holds back the events of all streams.
+// onDeafService has a gateway between clients and services that holds back the events of all streams.
 func onDeafService(t *testing.T) *world {
-	w := onService(t)
+	w := services(t, tables(), false)
 	for _, sky := range w.skies {
 		sky.deaf = true
 	}
