@@ -53,50 +53,31 @@ type direction struct {
 func directions() []direction {
 	all := []direction{
 		{
-			pkg:     module,
-			imports: []string{core, inner},
-			reaches: []string{core, inner, "golang.org/x/sys/..."},
-			why:     "users of the library get no store, and no dependency, that they did not ask for",
+			pkg: module, imports: []string{core, inner}, reaches: []string{core, inner, "golang.org/x/sys/..."},
+			why: "users of the library get no store, and no dependency, that they did not ask for",
 		},
+		{pkg: core, reaches: []string{}, why: "any module may implement the contract"},
 		{
-			pkg:     core,
-			reaches: []string{},
-			why:     "any module may implement the contract",
+			pkg: module + "/internal/room", reaches: []string{core},
+			why: "the rule is pure, so that every store and the reference model can share it",
 		},
-		{
-			pkg:     module + "/internal/room",
-			reaches: []string{core},
-			why:     "the rule is pure, so that every store and the reference model can share it",
-		},
-		{
-			pkg:     module + "/internal/timing",
-			reaches: []string{core},
-			why:     "all users of a store have the same time limits",
-		},
+		{pkg: module + "/internal/timing", reaches: []string{core}, why: "all users of a store have the same time limits"},
 		{
 			pkg:     module + "/internal/session",
 			imports: []string{core, module + "/internal/clock", module + "/internal/oneline", module + "/internal/timing"},
 			why:     "the engine serves both the library and the service, and depends on neither",
 		},
 		{
-			pkg:     module + "/server/auth",
-			imports: []string{core, module + "/internal/oneline", module + "/internal/check"},
-			why:     "authentication does not depend on the request",
+			pkg: module + "/server/auth", imports: []string{core, module + "/internal/oneline", module + "/internal/check"},
+			why: "authentication does not depend on the request",
 		},
-		{
-			pkg:     module + "/fence",
-			reaches: []string{},
-			why:     "a resource that checks tokens does not need the locks",
-		},
+		{pkg: module + "/fence", reaches: []string{}, why: "a resource that checks tokens does not need the locks"},
 		{
 			pkg:     core + "/roomdriver",
 			reaches: []string{core, module + "/internal/check", module + "/internal/room", module + "/internal/hints", module + "/internal/timing"},
 			why:     "a store over a table depends only on its table",
 		},
-		{
-			pkg: core + "/drivertest",
-			why: "the conformance suite belongs to implementors and favours no store",
-		},
+		{pkg: core + "/drivertest", why: "the conformance suite belongs to implementors and favours no store"},
 	}
 	for _, store := range stores {
 		all = append(all, direction{pkg: store, why: "a store is an adapter around the library"})

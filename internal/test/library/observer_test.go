@@ -257,24 +257,6 @@ func TestObserver_HR_H9_ReasonOfTheEndOfALease(t *testing.T) {
 	}
 }
 
-func TestObserver_TellsWhichKindOfLock(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		class := func(key string) string { return strings.ToUpper(key) }
-		c, _, d := observed(t, store, leasehold.WithClass(class))
-		for _, take := range []func(context.Context) (*leasehold.Lease, error){
-			c.Mutex("a").TryLock, c.RWMutex("b").TryLock, c.RWMutex("c").TryRLock, c.Semaphore("d", 2).TryLock,
-		} {
-			if _, err := take(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		lines := slices.DeleteFunc(d.take(), func(line string) bool { return !strings.HasPrefix(line, "acquire ") })
-		if want := []string{"acquire A mutex a", "acquire B mutex b", "acquire C read c", "acquire D semaphore d"}; !slices.Equal(lines, want) {
-			t.Errorf("observed %q", lines)
-		}
-	})
-}
-
 type mark struct{}
 
 func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
@@ -308,19 +290,26 @@ func TestObserver_ContextReachesTheStoreAndTheLease(t *testing.T) {
 	})
 }
 
-func TestObserver_ClassesAreBounded(t *testing.T) {
+func TestObserver_ToldClassesAreBoundedAndKindsAreNamed(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		seen := make(map[string]int)
+		classes, kinds := make(map[string]int), make(map[string]string)
 		o := leasehold.Observer{Acquire: func(ctx context.Context, l leasehold.LockInfo) context.Context {
-			seen[l.Class]++
+			classes[l.Class]++
+			kinds[l.Key] = l.Kind()
 			return ctx
 		}}
-		c, _ := open(t, store, leasehold.WithObserver(o), leasehold.WithClass(func(key string) string { return key }))
-		for i := range 3 * leasehold.MaxClasses {
-			lock(t, c, fmt.Sprint(i))
+		c, _ := open(t, store, leasehold.WithObserver(o), leasehold.WithClass(strings.ToUpper))
+		must(t)(c.RWMutex("b").TryLock(t.Context()))
+		must(t)(c.RWMutex("c").TryRLock(t.Context()))
+		must(t)(c.Semaphore("d", 2).TryLock(t.Context()))
+		for i := range 3*leasehold.MaxClasses - 3 {
+			lock(t, c, fmt.Sprint("a", i))
 		}
-		if len(seen) != leasehold.MaxClasses+1 || seen["other"] != 2*leasehold.MaxClasses || seen["7"] != 1 {
-			t.Errorf("%d classes, %d locks of the class other", len(seen), seen["other"])
+		if len(classes) != leasehold.MaxClasses+1 || classes["other"] != 2*leasehold.MaxClasses || classes["A7"] != 1 || classes["B"] != 1 {
+			t.Errorf("%d classes, %d locks of the class other", len(classes), classes["other"])
+		}
+		if kinds["a7"] != "mutex" || kinds["b"] != "mutex" || kinds["c"] != "read" || kinds["d"] != "semaphore" {
+			t.Errorf("kinds %q, %q, %q and %q", kinds["a7"], kinds["b"], kinds["c"], kinds["d"])
 		}
 	})
 }
