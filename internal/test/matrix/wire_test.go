@@ -137,7 +137,6 @@ type line struct {
 	texts          map[string]string // of prepared statements, by their names
 	pid            uint32
 	left           bool // the server's side goes on without the client
-	within         bool // in a transaction, in which the server keeps the row locked
 }
 
 // packet reads a message that begins with its length, or with its kind if kind is not empty.
@@ -213,9 +212,6 @@ func (l *line) answers(last func(kind byte) bool) (all []byte, ok bool) {
 		}
 		if frame[0] == 'K' {
 			l.pid = binary.BigEndian.Uint32(frame[5:])
-		}
-		if frame[0] == 'Z' {
-			l.within = frame[5] != 'I'
 		}
 		all = append(all, frame...)
 		if last(frame[0]) {
