@@ -99,11 +99,12 @@ func (c *calls) none() {
 	}
 }
 
-// TestLocal_PassesTheLeaseOnInArrivalOrder, and renews it, for more than twice its TTL.
+// TestLocal_PassesTheLeaseOnInArrivalOrder, and renews it, for more than twice its TTL. Observers see
+// every grant.
 func TestLocal_PassesTheLeaseOnInArrivalOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memdriver.Driver) {
 		const n = 25
-		c, d := open(t, store, leasehold.WithLocalHandover(100), leasehold.WithTTL(ttl))
+		c, d, told := observed(t, store, leasehold.WithLocalHandover(100))
 		all := queueUp(t, c, n)
 		id, token := "", int64(0)
 		for i := range n {
@@ -123,10 +124,20 @@ func TestLocal_PassesTheLeaseOnInArrivalOrder(t *testing.T) {
 			if s := c.Stats(); s.Held != 1 || s.Waiting != n-1-i || s.Granted != int64(i+1) || s.Released != int64(i) {
 				t.Errorf("%+v at %d", s, i)
 			}
+			waited := time.Duration(i) * time.Second
+			if last := told.acq[i]; len(told.acq) != i+1 || last.Token != token || last.Waited != waited || last.Queued != (i > 0) {
+				t.Errorf("%d: observed %+v", i, told.acq)
+			}
+			told.take()
 			time.Sleep(time.Second)
 			giveBack(t, l)
 			giveBack(t, l)
 			wantErr(t, context.Cause(l.Context()), leasehold.ErrReleased)
+			synctest.Wait()
+			lines := told.take()
+			if told.ended[i].Token != token || !slices.Contains(lines, "ended: released after 1s") || !slices.Contains(lines, "released: confirmed") {
+				t.Errorf("%d: observed %q, and the end of %d", i, lines, told.ended[i].Token)
+			}
 		}
 		if a, r := d.count(acquire), d.count(release); a != 1 || r != 1 {
 			t.Errorf("%d acquires, %d releases", a, r)
@@ -397,29 +408,6 @@ func TestLocal_WhoSharesALine(t *testing.T) {
 		_, err := leasehold.New(memdriver.New(), leasehold.WithLocalHandover(n))
 		wantErr(t, err, leasehold.ErrInvalid)
 	}
-}
-
-func TestLocal_ObserversSeeEveryGrant(t *testing.T) {
-	bubble(t, func(t *testing.T, store *memdriver.Driver) {
-		c, _, d := observed(t, store, leasehold.WithLocalHandover(100))
-		all := queueUp(t, c, 3)
-		for i := range 3 {
-			l := all.served(i)
-			waited := time.Duration(i) * time.Second
-			if last := d.acq[i]; len(d.acq) != i+1 || last.Token != l.Token() || last.Waited != waited || last.Queued != (i > 0) {
-				t.Errorf("%d: observed %+v", i, d.acq)
-			}
-			d.take()
-			time.Sleep(time.Second)
-			giveBack(t, l)
-			if synctest.Wait(); d.ended[i].Token != l.Token() {
-				t.Errorf("%d: observed the end of %d, want %d", i, d.ended[i].Token, l.Token())
-			}
-			if lines := d.take(); !slices.Contains(lines, "ended: released after 1s") || !slices.Contains(lines, "released: confirmed") {
-				t.Errorf("%d: observed %q", i, lines)
-			}
-		}
-	})
 }
 
 // TestLocal_StoreWithoutTokens: leases are not passed on if the store mints no tokens, or does
