@@ -2,7 +2,6 @@ package library_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -19,25 +18,27 @@ import (
 )
 
 func TestRelease_IsIdempotentAndConcurrent(t *testing.T) {
-	store := memdriver.New() // in real time: a sync.Once does not wait durably
-	c, d := open(t, store)
-	d.on(release, 0, fault{late: 20 * time.Millisecond})
-	l := lock(t, c, "k")
-	var wg sync.WaitGroup
-	for range 10 {
-		wg.Go(func() {
-			giveBack(t, l)
-			wantFree(t, store, "k") // whichever call returned first
-		})
-	}
-	wg.Wait()
-	if n := d.count(release); n != 1 {
-		t.Errorf("%d releases", n)
-	}
-	if l.State() != leasehold.Released || !errors.Is(context.Cause(l.Context()), leasehold.ErrReleased) {
-		t.Errorf("%v, %v", l.State(), context.Cause(l.Context()))
-	}
-	wantErr(t, l.Extend(t.Context(), ttl), leasehold.ErrNotHeld, leasehold.ErrReleased)
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, d := open(t, store)
+		d.on(release, 0, fault{late: 20 * time.Millisecond})
+		l := lock(t, c, "k")
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				giveBack(t, l)
+				wantFree(t, store, "k") // whichever call returned first
+			})
+		}
+		wg.Wait()
+		if n := d.count(release); n != 1 {
+			t.Errorf("%d releases", n)
+		}
+		if l.State() != leasehold.Released {
+			t.Error(l.State())
+		}
+		wantErr(t, context.Cause(l.Context()), leasehold.ErrReleased)
+		wantErr(t, l.Extend(t.Context(), ttl), leasehold.ErrNotHeld, leasehold.ErrReleased)
+	})
 }
 
 // lastFirst is a context that ends its followers in the opposite order: the first follower ends
