@@ -29,7 +29,7 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 		if want := []string{"gpu", "m", "rw", "w"}; !slices.Equal(keys, want) || len(whole.Tokens()) != len(want) {
 			t.Errorf("keys %q, tokens %v, want %q", keys, whole.Tokens(), want)
 		}
-		_, err = b.RWMutex("rw").TryRLock(t.Context()) // the stronger use is the writer's
+		_, err = b.RWMutex("rw").RLocker().TryLock(t.Context()) // the stronger use is the writer's
 		wantErr(t, err, leasehold.ErrHeld)
 		_, err = b.Semaphore("gpu", 4).TryLockN(t.Context(), 2) // three places are taken
 		wantErr(t, err, leasehold.ErrHeld)
