@@ -33,7 +33,10 @@ func TestAll_AcceptsEverythingAndKeepsTheStrongestUse(t *testing.T) {
 		wantErr(t, err, leasehold.ErrHeld)
 		_, err = b.Semaphore("gpu", 4).TryLockN(t.Context(), 2) // three places are taken
 		wantErr(t, err, leasehold.ErrHeld)
-		giveBack(t, must(t)(b.Semaphore("gpu", 4).TryLock(t.Context())))
+		fourth := must(t)(b.Semaphore("gpu", 4).TryLock(t.Context()))
+		_, err = b.Semaphore("gpu", 4).TryLock(t.Context())
+		wantErr(t, err, leasehold.ErrHeld)
+		giveBack(t, fourth)
 		if whole.State() != leasehold.Held || whole.Remaining() <= 0 {
 			t.Errorf("%v for %v", whole.State(), whole.Remaining())
 		}
