@@ -191,7 +191,7 @@ func (p *pair) value() string {
 	return v
 }
 
-// queue lets a client wait for the lock and returns when the store has its ticket.
+// queue starts a wait for the lock and returns when the store has its ticket.
 func (p *pair) queue(waiters int) <-chan *leasehold.Lease {
 	p.t.Helper()
 	got := make(chan *leasehold.Lease, 1)

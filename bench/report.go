@@ -32,7 +32,7 @@ type column struct {
 	unit float64
 	// total means that the figure is the sum of the rounds.
 	total bool
-	// failed is the figure of a round in which a peer fails; 0 means that there is none.
+	// failed is the figure of a round in which a peer fails; 0 if it has no such figure.
 	failed float64
 }
 

@@ -69,7 +69,7 @@ func described(t *testing.T, doc *openapi3.T, op *openapi3.Operation) operation 
 		answer := slices.Collect(maps.Keys(r.Value.Headers))
 		for media, c := range r.Value.Content {
 			answer = append(answer, media+" "+kind(c.Schema))
-			var problem struct { // the fields beside the reference
+			var problem struct { // the fields next to the reference
 				Properties struct {
 					Type   struct{ Enum []string }
 					Status struct{ Const int }

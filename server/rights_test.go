@@ -137,7 +137,7 @@ func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
 				}
 			}
 			if fmt.Sprint(told) != want {
-				t.Errorf("%s is told of the breaks of %v, want %s", who, told, want)
+				t.Errorf("%s receives the breaks of %v, want %s", who, told, want)
 			}
 		}
 	})

@@ -108,7 +108,7 @@ func TestWatch_NeverGoesBackBehindWhatTheClientHasSeen(t *testing.T) {
 			<-store.requests // the lock has the state that the client has seen
 			store.show(next)
 			letGo()
-			if lock = soon(t, "a change is told", told); holderOf(lock) != next {
+			if lock = soon(t, "a change is reported", told); holderOf(lock) != next {
 				t.Errorf("a wait for a change shows %q after b, not %q", holderOf(lock), next)
 			}
 			if next == "a" {

@@ -73,7 +73,7 @@ func connect(t testing.TB, base string) net.Conn {
 	return c
 }
 
-// town is a store with two services on it, whose clients want the lock k.
+// town is a store with two services on it. Their clients ask for the lock k.
 type town struct {
 	*testing.T
 	store driver.Inspector
@@ -136,7 +136,7 @@ func heldBy(id string) func(driver.Snapshot) bool {
 	}
 }
 
-// holds checks that the lease holds the lock, as its client was told.
+// holds checks that the lease holds the lock, as its client has read.
 func (t *town) holds(id string) {
 	t.Helper()
 	if snap := t.look(); !heldBy(id)(snap) {
@@ -167,7 +167,7 @@ func (t *town) call(service int, id string) *phone {
 	return t.post(service, "/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":60000}`, id))
 }
 
-// callFor sends a request of the lease w whose place may outlast its connection.
+// callFor sends a request of the lease w. Its place may outlast its connection.
 func (t *town) callFor(service int, wait, ticket time.Duration) *phone {
 	t.Helper()
 	return t.post(service, "/v1/locks/k", fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"waitMs":%d,"ticketMs":%d}`, wait.Milliseconds(), ticket.Milliseconds()))
@@ -195,7 +195,7 @@ func (p *phone) answer() exchange {
 	return exchange{request: "a call", status: res.StatusCode, body: read(p.t, res)}
 }
 
-// granted checks that the call is answered with a lease, which it may be told again.
+// granted checks that the call is answered with a lease, perhaps a second time.
 func (p *phone) granted() {
 	p.t.Helper()
 	if got := p.answer(); got.status != 201 && got.status != 200 {

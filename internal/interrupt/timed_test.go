@@ -44,7 +44,7 @@ func TestBeginTimed_CallEndsAtItsTimeOrALittleLater(t *testing.T) {
 }
 
 // TestBeginTimed_CallEndsWithItsContext: a library may ask for the channel only after it has written, for a
-// call that has ended meanwhile.
+// call that has ended since.
 func TestBeginTimed_CallEndsWithItsContext(t *testing.T) {
 	for _, asksLate := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

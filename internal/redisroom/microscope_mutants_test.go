@@ -106,7 +106,7 @@ type exploration struct {
 }
 
 // unchanged explores all worlds without a change: first within narrow bounds, which show most
-// changes, and then within those of the test without changes.
+// changes, and then within the bounds of the test without changes.
 func unchanged(t *testing.T) (all []exploration) {
 	t.Helper()
 	for _, b := range []bounds{{states: 8, failed: 1, damaged: 1}, normal()} {

@@ -356,7 +356,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// playForeign plays locks of other libraries, and a mark of the store whose record is gone.
+// playForeign plays locks of other libraries, and a mark of the store without its record.
 func playForeign(l *lens) error {
 	ctx := context.Background()
 	h := lensPrefix + lensKey
@@ -494,7 +494,7 @@ func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder,
 	return nil
 }
 
-// closedFor lets parties ask for a room whose record is gone, but not the mark before it.
+// closedFor makes parties ask for a room without its record, but with the mark before it.
 func (l *lens) closedFor(listed func(microscope.Keys, bool, bool) error) error {
 	keys := microscope.Keys{lensPrefix + lensKey: textUntil("*", lensMS+300)}
 	if err := listed(keys, true, true); err != nil {
@@ -520,7 +520,7 @@ func (l *lens) closedFor(listed func(microscope.Keys, bool, bool) error) error {
 	return cmp.Or(err, equal("closed", snap, driver.Snapshot{Key: lensKey, Closed: millis(300)}))
 }
 
-// playOneKey renews and releases leases by the scripts for one key. The ids begin alike, or would
+// playOneKey renews and releases leases by the scripts for one key. The ids have a common beginning, or would
 // match each other as patterns.
 func playOneKey(l *lens) error {
 	ids := []string{idA, idB, "b.c", "bxc", "b-c", "zb", "b0", strings.Repeat("z", 27)}

@@ -76,7 +76,7 @@ func queued(t *testing.T, c *leasehold.Client) int {
 	return len(snap.Waiters)
 }
 
-// waitOnce lets a call of c wait for a lock.
+// waitOnce makes a call of c wait for a lock.
 func waitOnce(t *testing.T, c *leasehold.Client) {
 	t.Helper()
 	outer := lock(t, c)

@@ -218,7 +218,7 @@ func (e *entry) isAhead() *entry {
 	return e
 }
 
-// notOnPostgres skips entries on PostgreSQL whose requests are those of Mutex.Lock: plays in real
+// notOnPostgres skips entries on PostgreSQL whose requests equal the requests of Mutex.Lock: plays in real
 // time take long.
 func (e *entry) notOnPostgres() *entry {
 	e.notOn = append(e.notOn, "postgres")
@@ -303,7 +303,7 @@ func locks() []*entry {
 	return append(all, shared...)
 }
 
-// others returns the entries that do not take exactly one lock.
+// others returns the entries that take no lock, or several.
 func others() []*entry {
 	soon := held(false, 700*time.Millisecond)
 	bg := context.Background()

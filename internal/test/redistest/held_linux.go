@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// StartHeld is [Start] for a server whose wall clock stands still until advance moves it.
+// StartHeld is [Start] for a server with a wall clock that stands still until advance moves it.
 // Advance must not be called at the same time by several goroutines.
 func StartHeld(tb testing.TB, args ...string) (s *Server, advance func(d time.Duration)) {
 	tb.Helper()
@@ -24,7 +24,7 @@ func (c *Clock) Held() (advance func(d time.Duration)) {
 	}
 }
 
-// HeldClock returns the environment of servers whose wall clock stands still. On such servers no
+// HeldClock returns the environment of servers with a wall clock that stands still. On such servers no
 // lease and no ticket expires, even if the test and the machine are slow.
 func HeldClock(tb testing.TB) (env []string) {
 	tb.Helper()

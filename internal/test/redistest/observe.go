@@ -103,7 +103,7 @@ func (s *Server) Keys(tb testing.TB) []string {
 	return keys
 }
 
-// await waits until ok returns true, and ends the test with what if it does not.
+// await waits until ok returns true, and ends the test if it does not; what is the reason.
 func await(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(patience); !ok(); time.Sleep(pollInterval) {

@@ -113,7 +113,7 @@ func TestSubscriber_ReceivesWhatIsNoReplyAndMayBeLost(t *testing.T) {
 		server, proxy := start(t)
 		publish := func(channel, text string) {
 			if n := server.Client().Publish(t.Context(), channel, text).Val(); n == 0 {
-				t.Errorf("%s: nobody receives %q", hello, text)
+				t.Errorf("%s: no subscriber receives %q", hello, text)
 			}
 		}
 		ping := proxy.Add(respproxy.CutAfterForward, 1, respproxy.Command("PING", "last"))

@@ -111,7 +111,7 @@ func build(t *testing.T) string {
 	return filepath.Join(dir, "program")
 }
 
-// run runs the go command outside any workspace. It believes the sums of modules that are there.
+// run runs the go command outside any workspace. It accepts the sums of the modules in the cache.
 func run(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
