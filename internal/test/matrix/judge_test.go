@@ -368,8 +368,9 @@ func (c *cast) run(e *entry, d disturbance) {
 		c.kept()
 	}
 	if err != nil && !e.keeps || ended && !e.keeps {
-		c.absent("later", old...)
-		c.clean(old)
+		mine := c.ids() // a lease that was granted before its context ended stays closed (P10)
+		c.absent("later", mine...)
+		c.clean(mine)
 	}
 	c.succeed(e)
 }
