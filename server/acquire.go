@@ -72,7 +72,10 @@ func (s *Server) acquire(w *answer, r *http.Request) error {
 		}
 	}
 	if err == nil {
-		err = a.answer(w, r)
+		return a.answer(w, r)
+	}
+	if a.asked {
+		a.doubt(r)
 	}
 	return err
 }
@@ -318,12 +321,21 @@ func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 	}
 	l.TTL = wire.MillisOf(a.req.TTL)
 	l.Remaining = wire.Floor(max(a.req.TTL-clock.Now().Sub(a.got.Sent()), 0))
-	a.share.tell()
-	if a.waited || a.oneWay && connOf(r.Context()).closing() {
-		unread, read := a.share.doubt()
-		onReset(r.Context(), unread, read)
+	if !a.doubt(r) {
+		a.share.tell()
 	}
 	reply(w, status, l)
+}
+
+// doubt reports whether the client may have gone: after a wait, or when it has closed its side. The
+// lease is then given back if the connection is reset before the client has read the answer.
+func (a *acquireCall) doubt(r *http.Request) bool {
+	if !a.waited && !(a.oneWay && connOf(r.Context()).closing()) {
+		return false
+	}
+	unread, read := a.share.doubt()
+	onReset(r.Context(), unread, read)
+	return true
 }
 
 // queued answers with the place in the queue, and when to ask again so that it is kept.

@@ -183,12 +183,12 @@ func (f *inflight) forget(v *visit) {
 	}
 }
 
-// doubt keeps the share after the end of its request, until the caller knows whether the client
-// has read the answer and calls one of the functions.
+// doubt notes that the client is about to receive an answer, and keeps the share after the end of
+// its request, until the caller knows whether the client has read it and calls one of the functions.
 func (p *share) doubt() (unread, read func()) {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
-	p.v.requests++
+	p.v.requests, p.v.told = p.v.requests+1, p.v.told+1
 	return func() {
 		p.in.mu.Lock()
 		p.v.told--

@@ -245,6 +245,27 @@ func TestVanish_H1_APlaceStaysForTheOtherRequestOfItsLease(t *testing.T) {
 	})
 }
 
+// The store grants the lock and answers too late, so the outcome is unknown when the client is gone.
+func TestVanish_H1_AnUnknownGrantIsGivenBackIfTheClientHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := memdriver.New()
+		t.Cleanup(func() { d.Close() })
+		late := after(d, func(c call, _ driver.Reply) error {
+			if c.verb != "acquire" {
+				return nil
+			}
+			time.Sleep(time.Second)
+			return context.DeadlineExceeded
+		})
+		town := &town{t, d, [2]string{listenInMemory(t, late)}}
+		p := town.post(0, "/v1/locks/k", `{"leaseId":"w","ttlMs":60000}`)
+		time.Sleep(500 * time.Millisecond)
+		town.holds("w")
+		p.die()
+		town.free()
+	})
+}
+
 // An answer is a grant if its client has read it, and closes its connection then, as curl does. The
 // answer may also have reached the machine of a client that dies before it reads it.
 func TestVanish_H1_AnAnswerIsAGrantIfItWasRead(t *testing.T) {
