@@ -44,6 +44,3 @@ func (s *Driver) Remembered() int {
 	defer s.mu.Unlock()
 	return len(s.leases)
 }
-
-// WithPlainMaximum hands out the greatest token without writing it back.
-func WithPlainMaximum() Option { return func(c *config) { c.plainMaximum = true } }

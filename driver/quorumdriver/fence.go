@@ -18,9 +18,6 @@ import (
 // agreeOnToken waits for their answers until the round ends. A lease that is held here
 // keeps the token that its holder has.
 func (s *Driver) agreeOnToken(ctx context.Context, l *lease, r *round[driver.Reply], t *tally, req driver.Request) (int64, error) {
-	if s.plainMaximum {
-		return t.greatestToken(), nil
-	}
 	l.mu.Lock()
 	reported := l.reportedToken()
 	l.mu.Unlock()

@@ -359,9 +359,6 @@ func (n *nodeLease) releaseLeftover(ctx context.Context, visit string) error {
 
 // raise raises the token of the lease.
 func (n *nodeLease) raise(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
-	if n.lease.s.plainMaximum {
-		return reply, nil
-	}
 	reply, err = call(ctx, n.node, func(ctx context.Context) (driver.Reply, error) {
 		n.node.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
 		return reply, err
@@ -396,7 +393,7 @@ func (n *nodeLease) raiseIfHeld(token int64) {
 // mu.
 func (n *nodeLease) tokenToRaise(ref driver.Ref) int64 {
 	l := n.lease
-	if l.s.plainMaximum || n.token == 0 || l.token == 0 || l.phase < ended || ref.Visit != "" || !l.exclusive() {
+	if n.token == 0 || l.token == 0 || l.phase < ended || ref.Visit != "" || !l.exclusive() {
 		return 0 // or another lease has that token
 	}
 	top := l.token

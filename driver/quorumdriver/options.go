@@ -21,10 +21,6 @@ type config struct {
 	guard   bool
 	maxTTL  time.Duration
 	maxSkew time.Duration
-
-	// plainMaximum returns the greatest token without writing it back, which is wrong: a
-	// test shows that.
-	plainMaximum bool
 }
 
 // Defaults and bounds of the options.
