@@ -66,7 +66,7 @@ func (h *hold) Renewed(sent time.Time, reply *driver.Reply, err error) {
 	if err == nil && reply.State == driver.Granted {
 		h.c.counts.renewed.Add(1)
 		h.watch()
-		if h.Eager() && (reply.Wanted || h.turn.Waiting()) {
+		if reply.Wanted || h.turn.Waiting() {
 			h.Want()
 		}
 	} else {

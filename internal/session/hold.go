@@ -193,14 +193,7 @@ func (h *Hold) Wanted() <-chan struct{} {
 	return a.wanted
 }
 
-// Eager reports whether a caller of Wanted has not learned of a waiter yet.
-func (h *Hold) Eager() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.eager()
-}
-
-// eager is Eager. The caller holds mu.
+// eager reports whether a caller of Wanted has not learned of a waiter yet. The caller holds mu.
 func (h *Hold) eager() bool { return h.rareState != nil && h.rareState.eager }
 
 // Want closes the channel of Wanted.

@@ -1,6 +1,6 @@
-// Package matrix tries every public entry of the library, every route of the service and every
-// command under every kind of fault, in virtual time. Type fate describes the faults, functions locks,
-// others, routes and pages the entries.
+// Package matrix tries every public entry of the library and every route of the service under
+// every kind of fault, in virtual time. Type fate describes the faults, functions locks, others,
+// routes and pages the entries.
 //
 // Two clients share one lock. The first calls the entry, and the fault meets its first request or
 // its second, or all of them while it lasts. Then the fault ends, and the second client asks for the
