@@ -330,12 +330,12 @@ func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 // doubt reports whether the client may have gone: after a wait, or when it has closed its side. The
 // lease is then given back if the connection is reset before the client has read the answer.
 func (a *acquireCall) doubt(r *http.Request) bool {
-	if !a.waited && !(a.oneWay && connOf(r.Context()).closing()) {
-		return false
+	doubtful := a.waited || a.oneWay && connOf(r.Context()).closing()
+	if doubtful {
+		unread, read := a.share.doubt()
+		onReset(r.Context(), unread, read)
 	}
-	unread, read := a.share.doubt()
-	onReset(r.Context(), unread, read)
-	return true
+	return doubtful
 }
 
 // queued answers with the place in the queue, and when to ask again so that it is kept.
