@@ -15,7 +15,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/embed"
 
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/address"
 )
 
 // etcdCommand makes this program an etcd server, in a process of its own, so that
@@ -52,7 +52,7 @@ func serveEtcd(dir string) {
 }
 
 func freeURL() url.URL {
-	host, port, err := redistest.FreeAddress()
+	host, port, err := address.Free()
 	check(err)
 	return url.URL{Scheme: "http", Host: fmt.Sprintf("%s:%d", host, port)}
 }

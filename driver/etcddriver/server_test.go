@@ -18,10 +18,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -72,7 +72,7 @@ func startCluster(tb testing.TB, n int, args ...string) cluster {
 
 func freeAddress(tb testing.TB) string {
 	tb.Helper()
-	host, port, err := redistest.FreeAddress()
+	host, port, err := address.Free()
 	noError(tb, err)
 	return net.JoinHostPort(host, fmt.Sprint(port))
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestOpen_RefusesWhatIsNoService(t *testing.T) {
@@ -49,7 +49,7 @@ func request(key, id string) driver.Request {
 }
 
 func TestErrors_TellWhatIsCertainFromWhatIsNot(t *testing.T) {
-	closed, err := redistest.Listen() // no other test is given its port
+	closed, err := address.Listen() // no other test is given its port
 	noErr(t, err)
 	closed.Close()
 	cut := listen(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))

@@ -21,10 +21,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // server is a nats-server of its own.
@@ -58,7 +58,7 @@ func serverBinary(t testing.TB) string {
 // start starts a server with more lines of configuration.
 func start(t testing.TB, more ...string) *server {
 	t.Helper()
-	host, port, err := redistest.FreeAddress()
+	host, port, err := address.Free()
 	noError(t, err)
 	s := newServer(t, host, port, more...)
 	s.run()
@@ -125,7 +125,7 @@ func startCluster(t testing.TB) cluster {
 	hosts, ports, routes := make([]string, 3), make([]int, 3), make([]string, 3)
 	for i := range hosts {
 		var err error
-		hosts[i], ports[i], err = redistest.FreeAddress()
+		hosts[i], ports[i], err = address.Free()
 		noError(t, err)
 		routes[i] = fmt.Sprintf("%q", fmt.Sprintf("nats://%s:%d", hosts[i], ports[i]+10000))
 	}

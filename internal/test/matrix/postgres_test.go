@@ -21,8 +21,8 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/postgresdriver"
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
 
@@ -266,7 +266,7 @@ func (s *scene) restart(gone chan<- struct{}) {
 
 // world is two clients of the server, of which the first has the proxy before it.
 func (st *stage) world(prefix string, g *gate, early bool) (*world, error) {
-	l, err := redistest.Listen()
+	l, err := address.Listen()
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
@@ -25,7 +25,7 @@ func (s *Server) Bouncer(tb testing.TB, settings ...string) string {
 			tb.Fatal("postgrestest: no pgbouncer: the tests need one; `make test` installs it")
 		}
 	}
-	host, port, err := redistest.FreeAddress()
+	host, port, err := address.Free()
 	noError(tb, err)
 	dir := directory(tb)
 	ini := fmt.Sprintf("[databases]\n* = host=%s port=%d user=%s\n[pgbouncer]\nlisten_addr = %s\nlisten_port = %d\n"+

@@ -25,8 +25,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 // patience bounds every wait for a server. It is long because the machine may be
@@ -237,7 +237,7 @@ func (s *Server) must(tb testing.TB, cmd *exec.Cmd) {
 func (s *Server) launchAnywhere(tb testing.TB) {
 	tb.Helper()
 	var err error
-	s.host, s.port, err = redistest.FreeAddress()
+	s.host, s.port, err = address.Free()
 	noError(tb, err)
 	noError(tb, s.launch())
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ func TestServer_RestartFindsItsAddressFree(t *testing.T) {
 	skip.Unless(t, runtime.GOOS == "linux", "more than one loopback address")
 	s := Start(t)
 	s.Kill()
-	if l, err := listen("127.0.0.1", s.Port()); err == nil { // or else another program has taken it
+	if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port()))); err == nil { // or else another program has taken it
 		defer l.Close()
 	}
 	s.Restart()

@@ -27,6 +27,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/leasehold-go/leasehold/internal/test/address"
 )
 
 // attempts bounds how often start tries another address because the chosen one was taken in
@@ -113,7 +115,7 @@ func (s *Server) launchAnywhere() {
 	var err error
 	for range attempts {
 		var host string
-		if host, s.port, err = freeAddress(s.host); err != nil {
+		if host, s.port, err = address.FreeOn(s.host); err != nil {
 			continue
 		}
 		s.host = host

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/address"
 )
 
 // Certificates are the files of a certificate authority for the test, and of the
@@ -73,7 +75,7 @@ func newCertificates(tb testing.TB) *Certificates {
 			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
 			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 			ExtKeyUsage: []x509.ExtKeyUsage{usage}, BasicConstraintsValid: true,
-			IPAddresses: own().ips(), DNSNames: []string{"localhost"},
+			IPAddresses: address.IPs(), DNSNames: []string{"localhost"},
 		}
 		if parent == nil {
 			template.IsCA, template.KeyUsage, template.ExtKeyUsage = true, x509.KeyUsageCertSign, nil

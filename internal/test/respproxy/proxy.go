@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/address"
 )
 
 // Proxy forwards connections to one server. Its methods may be called from
@@ -48,7 +48,7 @@ type Proxy struct {
 // Start starts a proxy to the server at the address. It ends with the test.
 func Start(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
-	listener, err := redistest.Listen()
+	listener, err := address.Listen()
 	if err != nil {
 		tb.Fatalf("respproxy: %v", err)
 	}

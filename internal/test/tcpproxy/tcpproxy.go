@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
+	"github.com/leasehold-go/leasehold/internal/test/address"
 )
 
 // Proxy forwards between clients and a server, and cuts connections. It finds a text only within
@@ -59,7 +59,7 @@ func Start(tb testing.TB, upstream string) *Proxy {
 // Balance is [Start] for a server that upstream chooses for each connection.
 func Balance(tb testing.TB, upstream func() string) *Proxy {
 	tb.Helper()
-	l, err := redistest.Listen()
+	l, err := address.Listen()
 	if err != nil {
 		tb.Fatal(err)
 	}

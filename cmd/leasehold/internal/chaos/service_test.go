@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/respproxy"
 	"github.com/leasehold-go/leasehold/server"
@@ -65,7 +66,7 @@ type service struct {
 
 func startService(t *testing.T, store string) *service {
 	t.Helper()
-	l, err := redistest.Listen()
+	l, err := address.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}

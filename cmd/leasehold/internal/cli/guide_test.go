@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
@@ -30,7 +31,7 @@ func TestGuide_EverySnippetDoesWhatItShows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, port, err := redistest.FreeAddress()
+	host, port, err := address.Free()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/cli"
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
@@ -156,7 +157,7 @@ func storyParams(store func(*testscript.Env) string) testscript.Params {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"code": code, "waitfor": waitfor, "waitline": waitline, "sendsig": sendsig,
-			"serving": serving, "waiting": waiting, "setkey": setkey, "address": address,
+			"serving": serving, "waiting": waiting, "setkey": setkey, "address": reserve,
 		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -215,13 +216,13 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(args[1], url)
 }
 
-// address sets a variable to a loopback address without a listener, which is reserved: no other
+// reserve sets a variable to a loopback address without a listener, which is reserved: no other
 // test and no connection gets it: address VARIABLE
-func address(ts *testscript.TestScript, neg bool, args []string) {
+func reserve(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: address variable")
 	}
-	l, err := redistest.Listen()
+	l, err := address.Listen()
 	ts.Check(err)
 	ts.Setenv(args[0], l.Addr().String())
 	ts.Check(l.Close())

@@ -27,8 +27,8 @@ import (
 
 	_ "github.com/go-sql-driver/mysql" // for sql.Open
 
+	"github.com/leasehold-go/leasehold/internal/test/address"
 	"github.com/leasehold-go/leasehold/internal/test/daemon"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 )
 
@@ -81,7 +81,7 @@ func Start(tb testing.TB, settings ...string) *Server {
 	run(tb, exec.Command("cp", "-R", template(), filepath.Join(dir, "data"))) //nolint:gosec // our own directories
 	noError(tb, os.WriteFile(filepath.Join(dir, "init.sql"), []byte("CREATE DATABASE IF NOT EXISTS locks;\n"+
 		"CREATE USER IF NOT EXISTS "+superuser+"@'%';\nGRANT ALL ON *.* TO "+superuser+"@'%' WITH GRANT OPTION;\n"), 0o600))
-	s.host, s.port, err = redistest.FreeAddress()
+	s.host, s.port, err = address.Free()
 	noError(tb, err)
 	s.Restart(tb)
 	tb.Cleanup(func() {

@@ -1,4 +1,11 @@
-package redistest
+// Package address has the addresses of test servers.
+//
+// A server that is restarted must find its address free, and while it is down no other
+// server may answer at that address. So each server has an address of its own in
+// 127.0.0.0/8, from a block of addresses that only this process uses. The whole range
+// belongs to the loopback interface on Linux. Other systems have 127.0.0.1 alone; there
+// only the port differs.
+package address
 
 import (
 	"fmt"
@@ -9,12 +16,6 @@ import (
 	"sync"
 )
 
-// A server that is restarted must find its address free, and while it is down no other
-// server may answer at that address. So each server has an address of its own in
-// 127.0.0.0/8, from a block of addresses that only this process uses. The whole range
-// belongs to the loopback interface on Linux. Other systems have 127.0.0.1 alone; there
-// only the port differs.
-//
 // Ports are taken from a range in which no system picks the local port of an outgoing
 // connection. Otherwise a client that dials a server which is down may be given that very
 // port, connect to itself, and keep the server from coming back. The bus of a cluster
@@ -24,6 +25,7 @@ const (
 	ports     = busOffset
 	busOffset = 10000
 	hosts     = 254 // of a block: 127.x.y.1 to 127.x.y.254
+	attempts  = 10  // at an address that another program has taken since
 )
 
 // addresses are the addresses that this process may draw.
@@ -60,10 +62,10 @@ func (a *addresses) host(i int) string {
 	return fmt.Sprintf("%s.%d", a.block, i+1)
 }
 
-// ips returns every IP address that this process may draw, for certificates.
-func (a *addresses) ips() []net.IP {
+// IPs returns every IP address that this process may draw, for certificates.
+func IPs() []net.IP {
 	ips := []net.IP{net.IPv4(127, 0, 0, 1)}
-	if a.block != "" {
+	if a := own(); a.block != "" {
 		for i := range hosts {
 			ips = append(ips, net.ParseIP(a.host(i)))
 		}
@@ -107,11 +109,12 @@ func listenSomewhere(at string) (l net.Listener, host string, port int, err erro
 	return nil, "", 0, err
 }
 
-// FreeAddress returns an address on which [Listen] could listen, for a server that does so
-// itself. The port is free 10000 above too.
-func FreeAddress() (host string, port int, err error) { return freeAddress("") }
+// Free returns an address on which [Listen] could listen, for a server that does so itself. The
+// port is free 10000 above too.
+func Free() (host string, port int, err error) { return FreeOn("") }
 
-func freeAddress(at string) (host string, port int, err error) {
+// FreeOn is [Free] on a host that Free has returned, or on a new one if that is empty.
+func FreeOn(at string) (host string, port int, err error) {
 	l, host, port, err := listenSomewhere(at)
 	if err != nil {
 		return "", 0, err
