@@ -27,7 +27,7 @@ func manifest(t *testing.T) map[string]any {
 		t.Fatal(err)
 	}
 	all := make(map[string]any)
-	for _, doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
+	for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
 		var head struct{ APIVersion, Kind string }
 		if err := yaml.Unmarshal(doc, &head); err != nil {
 			t.Fatal(err)
