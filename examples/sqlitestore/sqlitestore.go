@@ -85,7 +85,7 @@ func (t *table) Transact(ctx context.Context, items []roomdriver.Item, f func(in
 	defer func() { _ = tx.Rollback() }()
 	wrote := false
 	for i, item := range items {
-		found := roomdriver.Found{Now: tx.now, Record: tx.find(item.Key), Note: tx.find(item.Note)}
+		found := roomdriver.Found{Now: tx.now, Record: tx.find(item.Key), Note: tx.find(item.Note), Also: tx.find(item.Also)}
 		if tx.err != nil {
 			break
 		}
