@@ -101,7 +101,7 @@ type bench struct {
 	srv     *redistest.Server
 	etcd    *etcdServer          // nil until it is needed
 	pg      *postgrestest.Server // likewise
-	who     *regexp.Regexp       // matches the contenders to measure
+	who     *regexp.Regexp       // matches names of the contenders to measure
 	made    int                  // how many keys compare has made
 }
 

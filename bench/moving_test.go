@@ -62,13 +62,13 @@ func shareOneKey(t *testing.T, srv *redistest.Server, peer process, hold time.Du
 			if n := inside.Add(1); n != 1 {
 				t.Errorf("%d are inside", n)
 			}
-			time.Sleep(hold)
+			time.Sleep(hold) // the work under the lock
 			inside.Add(-1)
 			if count.Add(1); ours.Load() >= each && theirs.Load() >= each {
 				cancel()
 			}
-			_ = h.Release() // at the end the context has ended it
-			time.Sleep(hold)
+			_ = h.Release()  // at the end the context has ended it
+			time.Sleep(hold) // the work without the lock
 		}
 	}
 	var workers sync.WaitGroup

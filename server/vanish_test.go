@@ -282,7 +282,7 @@ func TestVanish_H1_AnAnswerIsAGrantIfItWasRead(t *testing.T) {
 			if reads {
 				p.granted()
 				p.die()
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond) // a wrong undo would have come by then
 				t.holds("w")
 				return
 			}

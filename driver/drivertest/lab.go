@@ -171,7 +171,7 @@ func (p *process) request(name string, opts []option) driver.Request {
 	return req
 }
 
-// by returns p for a call whose answer is certain only within d of start.
+// by returns p for a call with an answer that is certain only within d of start.
 func (p *process) by(start time.Time, d time.Duration) *process {
 	p.start, p.certain = start, d
 	return p

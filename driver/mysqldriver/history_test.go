@@ -36,7 +36,7 @@ func TestHistory_FaultsNeverMakeTwoHoldersOrALesserToken(t *testing.T) {
 		play.Fault{Name: "cut before a write", Do: func(*play.Locks) { <-proxy.CutBefore(update).Fired() }},
 		play.Fault{Name: "stop", Do: func(*play.Locks) {
 			server.Stop(t)
-			time.Sleep(700 * time.Millisecond) // longer than the timeout of a call
+			time.Sleep(700 * time.Millisecond) // the length of the fault: more than the timeout of a call
 			server.Cont()
 		}},
 	)

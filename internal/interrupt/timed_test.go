@@ -56,7 +56,7 @@ func TestBeginTimed_CallEndsWithItsContext(t *testing.T) {
 				c.Done()
 			}
 			cancel(reason)
-			synctest.Wait() // until the call knows of the end
+			synctest.Wait() // until the call has noticed the end
 			isDone(t, c)
 			if !errors.Is(c.Err(), context.Canceled) || !errors.Is(context.Cause(c), reason) {
 				t.Error(c.Err(), context.Cause(c))

@@ -41,7 +41,7 @@ func TestRefused_HR_G1_HR_H5_H6_EverybodyIsToldAtOnceThatNothingHappened(t *test
 	occupied := redistest.Start(t)
 	serveMore(t, occupied, 0)
 	ca := func(s *redistest.Server) string { return url.QueryEscape(s.Certificates().CA) }
-	counted := map[string][]*redistest.Server{ // whose connections are counted
+	counted := map[string][]*redistest.Server{ // the test counts their connections
 		"wrong password": {secret}, "no password": {secret}, "no user of a cluster": cluster.Nodes, "no user of a sentinel": {sentinel.Sentinel},
 	}
 	for name, row := range map[string]struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
 
-// inner is a test whose failure does not fail the test around it.
+// inner is a test. Its failure does not fail the test around it.
 type inner struct {
 	testing.T
 	cleanups []func()

@@ -71,7 +71,7 @@ func (g *doubting) cut(w http.ResponseWriter, r *http.Request) {
 
 // TestClients_HR_C5_BelieveOnlyTheService runs a command with each client until the client has
 // renewed its lease. A gateway refuses the first acquire, renewal and release, and cuts off the
-// answers of the next ones. What it says is not in the form of the service, so the clients repeat
+// answers to the second. Its refusals do not have the form of the service, so the clients repeat
 // their requests.
 func TestClients_HR_C5_BelieveOnlyTheService(t *testing.T) {
 	live.Test(t)

@@ -91,7 +91,7 @@ func secondsPass(text string) bool {
 	return false
 }
 
-// openTerminal returns the two ends of a pseudo-terminal, and what is printed on it.
+// openTerminal returns the two ends of a pseudo-terminal, and its output.
 func openTerminal(t *testing.T) (user, program *os.File, screen *output) {
 	t.Helper()
 	user, program = ptytest.Open(t)

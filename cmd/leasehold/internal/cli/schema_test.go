@@ -14,9 +14,9 @@ import (
 )
 
 // TestSchema_OneRoleMigratesAnotherLocks runs the printed statements twice, as a role that owns
-// the schema and may create no other one, and commands as a role with the documented rights,
-// which also wake waiters, and need no right to create the table that exists. Doctor knows a server by
-// each of its tables.
+// the schema and may create no other one, and commands as a role with the documented rights. These
+// rights suffice to wake waiters, and do not include the creation of tables. Doctor recognizes one
+// server behind two tables.
 func TestSchema_OneRoleMigratesAnotherLocks(t *testing.T) {
 	live.Test(t)
 	server := postgrestest.Start(t)

@@ -12,7 +12,7 @@
 --      digits at most. "*": R describes the room. Anything else is another library's lock.
 --   R  usually absent while H has the uncontended form or is absent. Otherwise a hash: the
 --      field '#' has the scalars, <id> a party, ~<id> the reason why a lease was broken. The
---      field +<id> forbids an id. !<address> says which requests of a process are suspect: all
+--      field +<id> forbids an id. !<address> makes requests of a process suspect: all
 --      up to this arrival. A free room keeps its last token in R if the counter is below it.
 --   Z  one sorted set in three bands: insiders by expiry - BAND (below 0),
 --      tickets and marks by expiry, the queue by rank + QUEUE. Its member '#'
