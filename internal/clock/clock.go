@@ -43,7 +43,10 @@ func Now() time.Time {
 		}
 		gap.Store(apart)
 	}
-	return now.Add(Ahead())
+	if ahead := Ahead(); ahead != 0 {
+		return now.Add(ahead)
+	}
+	return now
 }
 
 // Local converts a reading of this clock to one of [time.Now], for use outside the package.
