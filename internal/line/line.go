@@ -128,7 +128,7 @@ func (l *Lines) put(c *Call, put func(*list.List, any) *list.Element) {
 	switch {
 	case here.turn != nil:
 		c.queued(here.wait.Len(), g.Name)
-		here.turn.refill()
+		here.turn.refill(c.all.session.Now())
 	case here.asking == nil:
 		here.next()
 	case here.asking.waiter != nil:

@@ -49,10 +49,10 @@ func (l *line) ask(ctx context.Context, r Request) {
 	t, err := l.fetch(ctx, r)
 	l.all.mu.Lock()
 	l.asking = nil
-	switch {
+	switch now := l.all.session.Now(); {
 	case err == nil:
 		l.turn = t
-		if l.wait.Len() == 0 || !l.all.session.Usable(t.terms, &t.grant) {
+		if l.wait.Len() == 0 || !l.all.session.Usable(t.terms, &t.grant, now) {
 			t.over = true
 			l.all.mu.Unlock()
 			t.giveBack()
@@ -60,7 +60,7 @@ func (l *line) ask(ctx context.Context, r Request) {
 		}
 		t.give(t.first)
 		l.queuedSince()
-		t.refill()
+		t.refill(now)
 	case ctx.Err() != nil || errors.Is(err, errAgain):
 		l.next() // for calls that have joined since
 	default:
@@ -213,10 +213,10 @@ func (t *Turn) ready() int { return min(int(t.end-t.last), t.passes) }
 // Tokens that are reserved and not used must not run ahead of the store's clock in
 // microseconds, at which a lost counter starts again. So no more are reserved than calls
 // wait, or than microseconds have passed since the turn began.
-func (t *Turn) refill() bool { return t.renew(false) }
+func (t *Turn) refill(now time.Time) bool { return t.renew(now, false) }
 
 // renew is refill. With must, it renews the lease also if that is not due.
-func (t *Turn) renew(must bool) bool {
+func (t *Turn) renew(now time.Time, must bool) bool {
 	want := min(t.line.wait.Len(), t.line.group.Passes)
 	if t.reserving {
 		return true
@@ -224,7 +224,6 @@ func (t *Turn) renew(must bool) bool {
 	if want == 0 || t.over || t.dry {
 		return false
 	}
-	now := t.all.session.Now()
 	tokens := int(t.end - t.last)
 	due := now.After(t.grant.Origin.Add(time.Duration(float64(t.terms.TTL) * t.terms.RenewFraction)))
 	useless := t.passes <= tokens && !t.uncontended // the turn ends before they are used
@@ -269,21 +268,22 @@ func (t *Turn) renewed(end int64, g *session.Grant, err error) {
 	}
 	if t.parked {
 		t.parked = false
-		if !t.usable() || t.ready() <= 0 {
+		now := t.all.session.Now()
+		if !t.usable(now) || t.ready() <= 0 {
 			t.over = true
 			t.all.mu.Unlock()
 			t.giveBack()
 			return
 		}
-		t.passOn()
+		t.passOn(now)
 	}
 	t.all.mu.Unlock()
 }
 
 // usable reports whether the lease may be passed on and a call waits for it.
-func (t *Turn) usable() bool {
+func (t *Turn) usable(now time.Time) bool {
 	s := t.all.session
-	return !t.over && !t.kept && t.line.wait.Len() > 0 && !s.IsClosing() && s.Usable(t.terms, &t.grant)
+	return !t.over && !t.kept && t.line.wait.Len() > 0 && !s.IsClosing() && s.Usable(t.terms, &t.grant, now)
 }
 
 // Pass passes the lease, with the remaining grant g, to the next call in the line, and reports
@@ -299,17 +299,18 @@ func (t *Turn) Pass(g session.Grant, may bool) bool {
 	if g.Origin.After(t.grant.Origin) || t.grant.Window > 0 {
 		t.grant.Origin, t.grant.Window = g.Origin, 0
 	}
-	if !may || !t.usable() {
+	now := t.all.session.Now()
+	if !may || !t.usable(now) {
 		t.over = true
 		return false
 	}
-	confirmed := t.all.session.Now().Sub(t.grant.Origin) < confirmEvery
+	confirmed := now.Sub(t.grant.Origin) < confirmEvery
 	if t.ready() > 0 && confirmed {
-		t.passOn()
+		t.passOn(now)
 		return true
 	}
 	// The store gives more tokens unless other processes wait.
-	if t.passes == 0 && !t.uncontended && !t.reserving || !t.renew(!confirmed) {
+	if t.passes == 0 && !t.uncontended && !t.reserving || !t.renew(now, !confirmed) {
 		t.over = true
 		return false
 	}
@@ -318,10 +319,10 @@ func (t *Turn) Pass(g session.Grant, may bool) bool {
 }
 
 // passOn gives the lease to the next call, with the next token.
-func (t *Turn) passOn() {
+func (t *Turn) passOn(now time.Time) {
 	t.passes--
 	t.give(t.last + 1)
-	t.refill()
+	t.refill(now)
 }
 
 // give gives the lease to the first call, with a token.

@@ -531,7 +531,7 @@ func TestOnward_PassesOnWhatIsLeftOfAWritersLease(t *testing.T) {
 				later  time.Duration
 				usable bool
 			}{{0, true}, {24698*ms - 1, true}, {1, false}} {
-				if time.Sleep(at.later); s.Usable(usual(), &g) != at.usable {
+				if time.Sleep(at.later); s.Usable(usual(), &g, s.Now()) != at.usable {
 					t.Errorf("%v after it was granted it is usable: %v", h.Held(), !at.usable)
 				}
 			}

@@ -26,8 +26,10 @@ func (h *Hold) Onward() (g Grant, ok bool) {
 	return g, h.mode == driver.Exclusive && !h.reader && h.lowering == 0 && !h.unsure && !extended
 }
 
-// Usable reports whether enough time is left in the grant to work.
-func (s *Session) Usable(t *Terms, g *Grant) bool { return !t.tooLate(s.Now(), g.Origin, t.TTL) }
+// Usable reports whether enough time is left in the grant at now to work.
+func (s *Session) Usable(t *Terms, g *Grant, now time.Time) bool {
+	return !t.tooLate(now, g.Origin, t.TTL)
+}
 
 // Prolong tries once, for at most limit, to renew a lease that may have no Hold at the
 // moment.
