@@ -128,7 +128,6 @@ func (r *request) reenter(ctx context.Context, outer *Lease) (*Lease, error) {
 		}
 		return nil, err
 	}
-	l.follow()
 	if l.Context().Err() == nil {
 		return l, nil
 	}

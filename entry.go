@@ -22,14 +22,13 @@ type entry struct {
 	own    Lease // used unless a dropped Lease has to be reported
 
 	// These are guarded by hold.mu.
-	inner  context.Context // of the lease, without the check of the clock; made when first used
-	stop   context.CancelCauseFunc
-	cause  error       // of the lease's end, if that was before inner was made
-	detach func() bool // from the parent context
-	lease  *Lease      // until it is watched; see watch
-	state  State       // in which it ended; Held until then
-	idle   bool        // the context has ended, and the lease is not yet released
-	end    outcome     // of the release
+	inner context.Context // of the lease, without the check of the clock; made when first used
+	stop  context.CancelCauseFunc
+	cause error   // of the lease's end, if that was before inner was made
+	lease *Lease  // until it is watched; see watch
+	state State   // in which it ended; Held until then
+	idle  bool    // a renewal has seen that the context has ended
+	end   outcome // of the release
 }
 
 // context returns the context of the lease, without the check of the clock. It is made at the
@@ -98,30 +97,13 @@ func (e *entry) cancel(cause error) {
 	}
 }
 
-// follow starts the wind-down of the lease when the parent ends, which may have happened.
-func (e *entry) follow() {
-	if e.parent.Done() == nil {
-		return
-	}
-	detach := context.AfterFunc(e.parent, func() { e.hold.pause(e) })
-	e.hold.mu.Lock()
-	e.detach = detach
-	ended := e.hold.Cause() != nil
-	e.hold.mu.Unlock()
-	if ended {
-		e.unfollow()
-	}
-}
-
-// unfollow detaches e from its parent. It does so without the lock, since the parent may be a
-// context of this hold.
-func (e *entry) unfollow() {
-	e.hold.mu.Lock()
-	detach := e.detach
-	e.detach = nil
-	e.hold.mu.Unlock()
-	if detach != nil {
-		detach()
+// over reports whether the context has ended, without a look at the clock.
+func (e *entry) over() bool {
+	select {
+	case <-e.current().Done():
+		return true
+	default:
+		return false
 	}
 }
 
@@ -131,8 +113,11 @@ func (e *entry) endCause() error {
 	if now.Err() == nil {
 		return nil
 	}
+	e.hold.mu.Lock()
+	cut := e.hold.cut
+	e.hold.mu.Unlock()
 	switch cause := context.Cause(now); {
-	case errors.Is(cause, ErrMaxHold):
+	case cut && errors.Is(cause, ErrMaxHold): // and not that of an outer lock
 		return ErrMaxHold
 	case errors.Is(cause, ErrReleased): // the outer lease was released first
 		return nil

@@ -48,7 +48,6 @@ func (c *Client) lease(ctx context.Context, cfg *config, req *driver.Request, g 
 	h.mu.Lock()
 	h.join(l.entry)
 	h.mu.Unlock()
-	l.follow()
 	return l, nil
 }
 
@@ -92,9 +91,6 @@ func (h *hold) Ended(cause error) {
 	for _, e := range entries {
 		e.cancel(cause)
 	}
-	for _, e := range entries {
-		e.unfollow() // so that a parent context that lives on does not keep the lease in memory
-	}
 	if state == Lost {
 		defer h.turn.Lost(cause) // also if an observer panics
 	}
@@ -112,11 +108,6 @@ func (h *hold) CutOff() {
 	h.mu.Lock()
 	h.cut = true
 	entries := slices.Clone(h.entries)
-	for _, e := range entries {
-		if !e.idle {
-			e.state = MaxHoldReached
-		}
-	}
 	h.mu.Unlock()
 	for _, e := range entries {
 		e.cancel(ErrMaxHold)
@@ -172,19 +163,29 @@ func (h *hold) join(e *entry) {
 	}
 }
 
-// pause records that the context of e has ended before its release.
-func (h *hold) pause(e *entry) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e.idle = true
-	h.windDown()
+// Due implements [session.Events]. It looks at the contexts without mu, since one of them may derive
+// from another lease of h.
+func (h *hold) Due() {
+	for e := h.working(); e != nil && e.over(); e = h.working() {
+		h.mu.Lock()
+		e.idle = true
+		h.mu.Unlock()
+	}
 }
 
-// windDown stops the renewal if the contexts of all entries have ended. The caller holds mu.
-func (h *hold) windDown() {
-	if !slices.ContainsFunc(h.entries, func(e *entry) bool { return !e.idle }) && len(h.entries) > 0 {
+// working returns an entry whose context has not been seen to end. If there is none, the lease winds
+// down, in one step with the look, so that no re-entry comes in between.
+func (h *hold) working() *entry {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.IndexFunc(h.entries, func(e *entry) bool { return !e.idle })
+	if i >= 0 {
+		return h.entries[i]
+	}
+	if len(h.entries) > 0 {
 		h.WindDown()
 	}
+	return nil
 }
 
 // reenter adds an entry for a request that was made under another entry of h. It fails if the
@@ -272,14 +273,12 @@ func (h *hold) stay() {
 // last entry, unless that was done; whether it has to call Left; and the cause if the work was
 // not protected to its end.
 func (h *hold) remove(e *entry, cause error) (back, ended bool, lost error) {
-	e.unfollow()
 	h.Live()
 	h.mu.Lock()
 	if i := slices.Index(h.entries, e); i >= 0 {
 		h.entries = slices.Delete(h.entries, i, i+1)
 	}
 	back, ended, lost = h.Leave(len(h.entries) == 0, cause) // under mu, so that no re-entry comes in between
-	h.windDown()
 	if e.state == Held {
 		e.state = stateAfter(cmp.Or(lost, cause))
 	}

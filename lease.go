@@ -154,6 +154,9 @@ func (l *Lease) State() State {
 	if cause := l.hold.Cause(); cause != nil {
 		return stateAfter(cause)
 	}
+	if errors.Is(l.endCause(), ErrMaxHold) {
+		return MaxHoldReached
+	}
 	return ContextEnded
 }
 

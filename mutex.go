@@ -23,9 +23,9 @@ func (c *Client) Mutex(key string, opts ...Option) *Mutex {
 }
 
 // Lock waits until the mutex is free, and returns a lease. When ctx ends, a Lock that waits
-// fails. The context of a lease that was granted ends, so that the work can wind down: the
-// lease is renewed one last time, and the lock stays closed until
-// [Lease.Release], or until the lease expires. [WithMaxWait] bounds the wait alone:
+// fails. The context of a lease that was granted ends, so that the work can wind down: the next
+// renewal is the last, and the lock stays closed until [Lease.Release], or until the lease
+// expires. [WithMaxWait] bounds the wait alone:
 //
 //	mutex := client.Mutex("orders/42", leasehold.WithMaxWait(5*time.Second))
 //	lease, err := mutex.Lock(ctx) // waits for 5 s, and holds for as long as ctx lives

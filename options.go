@@ -230,8 +230,8 @@ func WithRetry(b Backoff) Option {
 	}
 }
 
-// WithMaxHold ends the context of a lease with ErrMaxHold after d. The lease is then renewed one
-// last time: the lock stays closed until Release, or for one TTL.
+// WithMaxHold ends the context of a lease with ErrMaxHold after d. The lock then stays closed as
+// after the end of the context that Lock was given; see [Mutex.Lock].
 // Default: never. 10 ms to 24 h.
 func WithMaxHold(d time.Duration) Option {
 	return bounded("maximum hold", d, MinTTL, MaxTTL, func(c *config) { c.MaxHold = d })

@@ -21,7 +21,10 @@ type Events interface {
 	Renewed(sent time.Time, reply *driver.Reply, err error)
 	// Ended is called once, when the lease ends, by the goroutine that noticed the end.
 	Ended(cause error)
-	// CutOff is called once, when the lease reaches MaxHold and winds down.
+	// Due is called when a renewal is due, and at the deadline. It calls WindDown if the
+	// contexts of the work have ended.
+	Due()
+	// CutOff is called once, when the lease reaches MaxHold. It ends the contexts of the work.
 	CutOff()
 	// GiveBack releases, within limit, a lease that ended because the session was closed.
 	// It returns the error of Release.
@@ -53,7 +56,7 @@ type Hold struct {
 	given       bool // a caller has taken over the release
 	uncontended bool // no other holder or waiter, by the last answer
 	window      bool // handed over and not confirmed
-	winding     bool // one last renewal, then no more; see WindDown
+	winding     bool // the renewal that is due is the last; see WindDown
 	ttl         time.Duration
 	asked       time.Duration // TTL of the last renewal request, at least ttl
 	deadline    clock.Instant
@@ -237,11 +240,16 @@ func (h *Hold) Failing() bool {
 // Live reports whether the lease is valid, and ends it if its time is up.
 func (h *Hold) Live() bool {
 	h.mu.Lock()
+	if h.ended == nil && !h.winding && h.expired() {
+		h.mu.Unlock()
+		h.events.Due() // so that the cause names an ended context
+		h.mu.Lock()
+	}
 	if h.ended != nil {
 		h.mu.Unlock()
 		return false
 	}
-	if h.s.instant(h.s.Now()) < h.deadline {
+	if !h.expired() {
 		h.mu.Unlock()
 		return true
 	}
@@ -255,6 +263,9 @@ func (h *Hold) Live() bool {
 	h.end(cause)
 	return false
 }
+
+// expired reports whether the deadline has passed. The caller holds mu.
+func (h *Hold) expired() bool { return h.s.instant(h.s.Now()) >= h.deadline }
 
 // Over returns why the lease is not valid, nil while it is.
 func (h *Hold) Over() error {
@@ -331,27 +342,19 @@ func Gone(reply *driver.Reply) error {
 	return ErrGone
 }
 
-// cutOff makes the lease wind down at MaxHold.
+// cutOff ends the work at MaxHold.
 func (h *Hold) cutOff() {
-	if h.WindDown() {
+	if h.Live() {
 		h.events.CutOff()
 	}
 }
 
-// WindDown renews the lease one last time, because the context of its work
-// has ended: the work has one TTL to finish and to release the lease. It reports whether
-// the lease is live. [Hold.Extend] still renews it.
-func (h *Hold) WindDown() bool {
+// WindDown makes the renewal that is due the last, because the context of the work has ended: the
+// work has at least one TTL to finish and to release the lease. [Hold.Extend] still renews it.
+func (h *Hold) WindDown() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended != nil {
-		return false
-	}
-	if !h.winding && !h.terms().NoRenewal {
-		h.s.keeper.Add(&h.task, h.s.Now())
-	}
 	h.winding = true
-	return true
 }
 
 // GoOn ends the winding down, because new work began under the lease.

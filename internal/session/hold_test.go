@@ -37,8 +37,8 @@ func TestHold_BeginsByItsTerms(t *testing.T) {
 		{name: "handed over for the shortest time", window: 10 * ms, deadline: 7900 * time.Microsecond, renewed: 0, slack: time.Second},
 		{name: "without renewal", change: func(t *Terms) { t.NoRenewal = true }, deadline: 29698 * ms, renewed: -1, slack: time.Second, ends: 29698 * ms},
 		{name: "handed over, without renewal", change: func(t *Terms) { t.NoRenewal = true }, window: time.Second, deadline: 988 * ms, renewed: 0, slack: time.Second, ends: 29698 * ms},
-		{name: "with a maximum", change: func(t *Terms) { t.MaxHold = 15 * time.Second }, deadline: 29698 * ms, renewed: 10 * time.Second, slack: time.Second, ends: 44698 * ms},
-		{name: "with the least maximum", change: func(t *Terms) { t.MaxHold = 1 }, deadline: 29698 * ms, renewed: 1, slack: time.Second, ends: 29698*ms + 1},
+		{name: "with a maximum", change: func(t *Terms) { t.MaxHold = 15 * time.Second }, deadline: 29698 * ms, renewed: 10 * time.Second, slack: time.Second, ends: 49698 * ms},
+		{name: "with the least maximum", change: func(t *Terms) { t.MaxHold = 1 }, deadline: 29698 * ms, renewed: 10 * time.Second, slack: time.Second, ends: 39698 * ms},
 	} {
 		d := &script{renew: func(_ context.Context, n int, _ *driver.Ref) (driver.Reply, error) {
 			if n == 1 {
@@ -51,7 +51,8 @@ func TestHold_BeginsByItsTerms(t *testing.T) {
 			if c.change != nil {
 				c.change(terms)
 			}
-			u, h, req := &user{terms: terms}, new(Hold), terms.request()
+			h, req := new(Hold), terms.request()
+			u := &user{terms: terms, hold: h}
 			origin := s.Now()
 			time.Sleep(c.age)
 			must(t, s.Hold(h, req, Grant{Token: 7, Origin: origin, Window: c.window}, u))

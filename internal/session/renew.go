@@ -39,6 +39,7 @@ type extension struct {
 // before the deadline.
 func (h *Hold) Ask(now time.Time) (driver.Ref, time.Duration, bool) {
 	h.Live() // after a suspension the deadline's timer is late
+	h.events.Due()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	left := time.Duration(h.deadline - h.s.instant(now))

@@ -242,6 +242,7 @@ func play(t *testing.T, name string, d scripted, f func(t *testing.T, s *Session
 // user is the owner of a lease, and records its events.
 type user struct {
 	terms *Terms
+	hold  *Hold // that winds down after its maximum
 	fails error // of giving it back
 	mu    sync.Mutex
 	news
@@ -279,6 +280,12 @@ func (u *user) Ended(cause error) {
 	u.note(func(n *news) { n.ended, n.at = append(n.ended, cause), time.Now() })
 }
 
+func (u *user) Due() {
+	if u.told().cuts > 0 {
+		u.hold.WindDown()
+	}
+}
+
 func (u *user) CutOff() { u.note(func(n *news) { n.cuts++ }) }
 
 func (u *user) GiveBack(_ error, limit time.Duration) error {
@@ -300,7 +307,7 @@ func take(t *testing.T, s *Session, u *user) *Hold {
 	req := u.terms.request()
 	a, err := s.Try(t.Context(), u.terms, req)
 	must(t, err)
-	h := new(Hold)
-	must(t, s.Hold(h, req, a.Grant(), u))
-	return h
+	u.hold = new(Hold)
+	must(t, s.Hold(u.hold, req, a.Grant(), u))
+	return u.hold
 }

@@ -3,6 +3,7 @@ package library_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,26 +67,76 @@ func TestWindDown_L13_KeepsTheLockUntilRelease(t *testing.T) {
 	})
 }
 
-// TestWindDown_RenewsOnce: a Release that is forgotten costs one TTL, and is a loss.
+// TestWindDown_RenewsOnce, when a renewal is due. A Release that is forgotten costs one TTL from then
+// on, and is a loss that names the end of the context.
 func TestWindDown_RenewsOnce(t *testing.T) {
 	afterItsEnd(t, func(t *testing.T, store *memdriver.Driver, d *faultDriver, c *leasehold.Client, l *leasehold.Lease) {
-		renewals, start, life := d.count(renew), time.Now(), time.Until(l.Deadline())
+		want, first, last := 1, ttl, ttl*4/3+ttl/10
+		if left := time.Until(l.Deadline()); left > ttl { // without renewals
+			want, first, last = 0, left, left+time.Minute
+		}
+		renewals, start := d.count(renew), time.Now()
 		next, _ := open(t, store)
-		if _, err := next.Mutex("k").Lock(t.Context()); err != nil {
-			t.Fatal(err)
+		must(t)(next.Mutex("k").Lock(t.Context()))
+		if took := time.Since(start); took < first || took > last {
+			t.Errorf("the lock was free after %v, want %v to %v", took, first, last)
 		}
-		if took := time.Since(start); took < life || took > life+ttl/10 && took > life+time.Minute {
-			t.Errorf("the lock was free after %v, and the lease had %v", took, life)
-		}
-		if n := d.count(renew) - renewals; n > 0 {
-			t.Errorf("%d renewals after the first", n)
+		if n := d.count(renew) - renewals; n != want {
+			t.Errorf("%d renewals after the end of the context, want %d", n, want)
 		}
 		if l.State() != leasehold.Lost {
 			t.Errorf("state %v", l.State())
 		}
-		wantErr(t, l.Release(), leasehold.ErrLost)
+		err := l.Release()
+		wantErr(t, err, leasehold.ErrLost)
+		if !strings.Contains(err.Error(), "its context had ended") {
+			t.Error(err)
+		}
 		if s := c.Stats(); s.Lost != 1 {
 			t.Errorf("%+v, want one that was lost", s)
+		}
+	})
+}
+
+// TestWindDown_ReentryAtTheMaximum: a call that re-enters in the moment of WithMaxHold does not make
+// the lease last longer.
+func TestWindDown_ReentryAtTheMaximum(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(time.Minute))
+		for range 200 {
+			l := lock(t, c, "k")
+			for range 3 {
+				time.AfterFunc(time.Minute, func() {
+					_, _ = c.Mutex("k").Lock(context.WithoutCancel(l.Context()))
+				})
+			}
+			time.Sleep(time.Minute + 2*ttl)
+			if wantFree(t, store, "k"); t.Failed() {
+				return
+			}
+		}
+	})
+}
+
+// TestWindDown_StateIsThatOfTheCause, also if the context of Lock ends in the moment of WithMaxHold.
+func TestWindDown_StateIsThatOfTheCause(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithMaxHold(time.Minute))
+		for range 200 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Minute, cancel)
+			l := must(t)(c.Mutex("k").Lock(ctx))
+			<-l.Context().Done()
+			synctest.Wait()
+			want := leasehold.ContextEnded
+			if errors.Is(context.Cause(l.Context()), leasehold.ErrMaxHold) {
+				want = leasehold.MaxHoldReached
+			}
+			before := l.State()
+			giveBack(t, l)
+			if before != want || l.State() != want {
+				t.Fatalf("state %v, and %v after the release: %v", before, l.State(), context.Cause(l.Context()))
+			}
 		}
 	})
 }
