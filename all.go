@@ -113,7 +113,7 @@ func (m *Multi) take(ctx context.Context, wait bool) (*MultiLease, error) {
 }
 
 // MultiLease is the right to work that the locks of [All] grant together. Its context ends
-// when one of the leases is lost. The other locks stay closed until Release, or until they expire.
+// when one of the leases is lost. The other locks stay closed until Release.
 // There is no token of the whole: each lock has one. Its methods are safe for concurrent use.
 type MultiLease struct {
 	chain *chain

@@ -19,7 +19,8 @@ import (
 type entry struct {
 	hold   *hold
 	parent context.Context
-	own    Lease // used unless a dropped Lease has to be reported
+	ended  <-chan struct{} // Done of parent
+	own    Lease           // used unless a dropped Lease has to be reported
 
 	// These are guarded by hold.mu.
 	inner context.Context // of the lease, without the check of the clock; made when first used
@@ -27,7 +28,6 @@ type entry struct {
 	cause error   // of the lease's end, if that was before inner was made
 	lease *Lease  // until it is watched; see watch
 	state State   // in which it ended; Held until then
-	idle  bool    // a renewal has seen that the context has ended
 	end   outcome // of the release
 }
 
@@ -82,7 +82,7 @@ func (e *entry) current() context.Context {
 func (e *entry) cancel(cause error) {
 	first := true // the lease ends first
 	select {
-	case <-e.parent.Done():
+	case <-e.ended:
 		first = false
 	default:
 	}
@@ -97,13 +97,14 @@ func (e *entry) cancel(cause error) {
 	}
 }
 
-// over reports whether the context has ended, without a look at the clock.
-func (e *entry) over() bool {
+// working reports whether the context has not ended, without a look at the clock. It calls no method
+// of the parent, which may be slow, or use this lease. The caller holds hold.mu.
+func (e *entry) working() bool {
 	select {
-	case <-e.current().Done():
-		return true
-	default:
+	case <-e.ended:
 		return false
+	default:
+		return e.cause == nil && (e.inner == nil || e.inner.Err() == nil)
 	}
 }
 
@@ -113,11 +114,8 @@ func (e *entry) endCause() error {
 	if now.Err() == nil {
 		return nil
 	}
-	e.hold.mu.Lock()
-	cut := e.hold.cut
-	e.hold.mu.Unlock()
 	switch cause := context.Cause(now); {
-	case cut && errors.Is(cause, ErrMaxHold): // and not that of an outer lock
+	case errors.Is(cause, (*maximum)(e.hold)):
 		return ErrMaxHold
 	case errors.Is(cause, ErrReleased): // the outer lease was released first
 		return nil

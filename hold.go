@@ -110,9 +110,15 @@ func (h *hold) CutOff() {
 	entries := slices.Clone(h.entries)
 	h.mu.Unlock()
 	for _, e := range entries {
-		e.cancel(ErrMaxHold)
+		e.cancel((*maximum)(h))
 	}
 }
+
+// maximum is the ErrMaxHold of a lease. It differs from that of an outer lock.
+type maximum hold
+
+func (*maximum) Error() string { return ErrMaxHold.Error() }
+func (*maximum) Unwrap() error { return ErrMaxHold }
 
 // GiveBack implements [session.Events].
 func (h *hold) GiveBack(cause error, limit time.Duration) error {
@@ -159,33 +165,18 @@ func (h *hold) join(e *entry) {
 	case cause != nil:
 		e.state, e.cause = stateAfter(cause), cause
 	case h.cut:
-		e.state, e.cause = MaxHoldReached, ErrMaxHold
+		e.state, e.cause = MaxHoldReached, (*maximum)(h)
 	}
 }
 
-// Due implements [session.Events]. It looks at the contexts without mu, since one of them may derive
-// from another lease of h.
+// Due implements [session.Events]. The look at the contexts and WindDown are one step, so that no
+// re-entry comes in between.
 func (h *hold) Due() {
-	for e := h.working(); e != nil && e.over(); e = h.working() {
-		h.mu.Lock()
-		e.idle = true
-		h.mu.Unlock()
-	}
-}
-
-// working returns an entry whose context has not been seen to end. If there is none, the lease winds
-// down, in one step with the look, so that no re-entry comes in between.
-func (h *hold) working() *entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := slices.IndexFunc(h.entries, func(e *entry) bool { return !e.idle })
-	if i >= 0 {
-		return h.entries[i]
-	}
-	if len(h.entries) > 0 {
+	if len(h.entries) > 0 && !slices.ContainsFunc(h.entries, (*entry).working) {
 		h.WindDown()
 	}
-	return nil
 }
 
 // reenter adds an entry for a request that was made under another entry of h. It fails if the

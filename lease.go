@@ -82,7 +82,7 @@ type Lease struct{ *entry }
 
 // newLease makes a lease of the entry e, which is not yet added to h.
 func newLease(parent context.Context, h *hold, e *entry) *Lease {
-	e.hold, e.parent = h, parent
+	e.hold, e.parent, e.ended = h, parent, parent.Done()
 	l := &e.own
 	if h.taken != nil {
 		l = new(Lease)
@@ -154,8 +154,8 @@ func (l *Lease) State() State {
 	if cause := l.hold.Cause(); cause != nil {
 		return stateAfter(cause)
 	}
-	if errors.Is(l.endCause(), ErrMaxHold) {
-		return MaxHoldReached
+	if cause := l.endCause(); cause != nil {
+		return stateAfter(cause)
 	}
 	return ContextEnded
 }

@@ -349,8 +349,8 @@ func (h *Hold) cutOff() {
 	}
 }
 
-// WindDown makes the renewal that is due the last, because the context of the work has ended: the
-// work has at least one TTL to finish and to release the lease. [Hold.Extend] still renews it.
+// WindDown makes the renewal that is due the last, because the context of the work has ended: from
+// then on the work has one TTL to finish and to release the lease. [Hold.Extend] still renews it.
 func (h *Hold) WindDown() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

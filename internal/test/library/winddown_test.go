@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +139,80 @@ func TestWindDown_StateIsThatOfTheCause(t *testing.T) {
 				t.Fatalf("state %v, and %v after the release: %v", before, l.State(), context.Cause(l.Context()))
 			}
 		}
+	})
+}
+
+// TestWindDown_AnOuterMaximumIsTheEndOfAContext, also when the lock's own maximum comes later.
+func TestWindDown_AnOuterMaximumIsTheEndOfAContext(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		reason := ""
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		outer := must(t)(c.Mutex("a", leasehold.WithMaxHold(ttl)).Lock(t.Context()))
+		l := must(t)(c.Mutex("b", leasehold.WithMaxHold(ttl*4/3), leasehold.WithObserver(leasehold.Observer{
+			Ended: func(_ context.Context, e leasehold.EndedInfo) { reason = e.Reason() },
+		})).Lock(outer.Context()))
+		time.Sleep(ttl * 7 / 6)
+		before := l.State()
+		time.Sleep(ttl / 3)
+		between := l.State()
+		giveBack(t, l, outer)
+		for _, s := range []leasehold.State{before, between, l.State()} {
+			if s != leasehold.ContextEnded || reason != "context" {
+				t.Errorf("state %v, reason %q", s, reason)
+			}
+		}
+		if outer.State() != leasehold.MaxHoldReached {
+			t.Errorf("state %v of the outer lock", outer.State())
+		}
+	})
+}
+
+// TestWindDown_OfLeasesUnderEachOther: the contexts of the same lease are compared without a look
+// at the clock, which would compare them again.
+func TestWindDown_OfLeasesUnderEachOther(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl), leasehold.WithoutRenewal())
+		ctx, cancel := context.WithCancel(t.Context())
+		var all []*leasehold.Lease
+		under := ctx
+		for range 4 {
+			l := must(t)(c.Mutex("k").Lock(under))
+			all, under = append(all, l), l.Context()
+		}
+		cancel()
+		time.Sleep(2 * ttl)
+		for _, l := range all {
+			wantErr(t, l.Release(), leasehold.ErrLost)
+		}
+	})
+}
+
+// slowContext is a context whose Done waits while it is stuck.
+type slowContext struct {
+	context.Context
+	stuck atomic.Bool
+}
+
+func (c *slowContext) Done() <-chan struct{} {
+	for c.stuck.Load() {
+		time.Sleep(time.Second)
+	}
+	return c.Context.Done()
+}
+
+func TestWindDown_ASlowContextDelaysNoRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, store *memdriver.Driver) {
+		c, _ := open(t, store, leasehold.WithTTL(ttl))
+		slow := &slowContext{Context: t.Context()}
+		l := must(t)(c.Mutex("a").Lock(slow))
+		other := lock(t, c, "b")
+		slow.stuck.Store(true)
+		time.Sleep(3 * ttl)
+		if l.State() != leasehold.Held || other.State() != leasehold.Held {
+			t.Errorf("states %v and %v", l.State(), other.State())
+		}
+		slow.stuck.Store(false)
+		giveBack(t, l, other)
 	})
 }
 
