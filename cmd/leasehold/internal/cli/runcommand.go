@@ -169,8 +169,5 @@ func notStarted(err error, lease *leaseSet) error {
 	if errors.As(err, &failed) {
 		code = failed.Code()
 	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		code = codeUsage
-	}
 	return &exitError{code: code, err: errors.Join(err, lease.release(nil))}
 }

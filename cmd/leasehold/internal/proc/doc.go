@@ -66,7 +66,7 @@
 // PDEATHSIG: the tree is the process group and the descendants seen so far, a
 // process that leaves the group and loses its parent between two looks escapes,
 // and if the guard is killed the child dies only as soon as the wrapper notices.
-// Elsewhere Start returns [errors.ErrUnsupported].
+// The package does not build for other systems.
 //
 // The calling process must start other processes through this package only while
 // one of its own runs: after the death of a guard it takes every child that it did

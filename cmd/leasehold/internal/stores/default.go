@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/leasehold-go/leasehold/driver"
 )
@@ -19,7 +18,7 @@ func Default() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("no store was named and there is no place for the default: %w: %w", driver.ErrInvalid, err)
 	}
-	u := url.URL{Scheme: "file", Path: urlPath(filepath.Join(dir, "leasehold"))}
+	u := url.URL{Scheme: "file", Path: filepath.Join(dir, "leasehold")}
 	return u.String(), nil
 }
 
@@ -28,21 +27,9 @@ func stateDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return dir, nil
 	}
-	switch runtime.GOOS {
-	case "darwin":
+	if runtime.GOOS == "darwin" {
 		return os.UserConfigDir() // ~/Library/Application Support
-	case "windows":
-		return os.UserCacheDir() // %LocalAppData%
 	}
 	home, err := os.UserHomeDir()
 	return filepath.Join(home, ".local", "state"), err
-}
-
-// urlPath returns the path of a file URL: with slashes, also before the letter of a drive.
-func urlPath(path string) string {
-	path = filepath.ToSlash(path)
-	if !strings.HasPrefix(path, "/") {
-		return "/" + path
-	}
-	return path
 }

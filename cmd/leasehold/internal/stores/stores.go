@@ -95,7 +95,7 @@ func Absolute(rawURL string) (string, error) {
 	if err != nil {
 		return "", storeurl.Invalid(rawURL, err)
 	}
-	u.Opaque, u.Path = "", urlPath(path)
+	u.Opaque, u.Path = "", path
 	return u.String(), nil
 }
 
