@@ -3,7 +3,6 @@ package proc
 import (
 	"bufio"
 	"errors"
-	"io"
 	"os"
 	"os/signal"
 	"runtime"
@@ -87,10 +86,10 @@ func runGuard(fd int) bool {
 	if err := g.start(); err != nil {
 		var errno syscall.Errno
 		errors.As(err, &errno)
-		g.reports <- report{Kind: reportFailed, Errno: errno, Late: errors.Is(err, ErrTooLate)}
+		g.reports <- report{Kind: reportFailed, Errno: uint32(errno), Late: errors.Is(err, ErrTooLate)}
 	} else {
-		g.reports <- report{Kind: reportStarted, Pid: g.pid}
-		g.watch(orders(in), died, bell)
+		g.reports <- report{Kind: reportStarted, Pid: int32(g.pid)}
+		g.watch(received[order](in), died, bell)
 		g.reports <- report{Kind: reportEnded, Status: g.status, Stopped: g.stopped, Late: g.late}
 	}
 	close(g.reports)
@@ -180,7 +179,7 @@ func (g *guard) watch(orders <-chan order, died <-chan os.Signal, bell *alarm) {
 func (g *guard) handleOrder(o order) {
 	switch o.Kind {
 	case orderSignal:
-		g.toGroup(o.Signal)
+		g.toGroup(syscall.Signal(o.Signal))
 	case orderDeadline:
 		g.setDeadline(o.At)
 		g.tryReport(report{Kind: reportDeadline, At: g.deadline})
@@ -241,7 +240,7 @@ func (g *guard) reap() (gone bool, more <-chan struct{}) {
 		case pid != g.pid:
 			g.lookSoon() // it may have left a process
 		case ws.Stopped():
-			g.tryReport(report{Kind: reportStopped, Signal: ws.StopSignal()})
+			g.tryReport(report{Kind: reportStopped, Signal: int32(ws.StopSignal())})
 		default:
 			g.ended, g.status = true, ws
 			g.lookSoon()
@@ -364,7 +363,7 @@ func (g *guard) outlives(tree []procEntry) bool {
 func (g *guard) reportLeftover(tree []procEntry) {
 	if len(tree) > 0 && g.ended && !g.stopped && !g.late && !g.leftover {
 		g.leftover = true
-		g.tryReport(report{Kind: reportLeftover, Pid: tree[0].pid})
+		g.tryReport(report{Kind: reportLeftover, Pid: int32(tree[0].pid)})
 	}
 }
 
@@ -372,7 +371,7 @@ func (g *guard) reportLeftover(tree []procEntry) {
 func (g *guard) survives(pid int, reason syscall.Errno) {
 	g.stuck = true
 	if g.notices.due(clock()) {
-		g.tryReport(report{Kind: reportSurvives, Pid: pid, Errno: reason})
+		g.tryReport(report{Kind: reportSurvives, Pid: int32(pid), Errno: uint32(reason)})
 	}
 }
 
@@ -401,29 +400,13 @@ func (g *guard) empty() bool {
 	return err == nil && len(tree) == 0
 }
 
-// orders delivers the wrapper's orders, and closes when the wrapper is gone.
-func orders(in io.Reader) <-chan order {
-	c := make(chan order)
-	go func() {
-		defer close(c)
-		for {
-			o, err := readOrder(in)
-			if err != nil {
-				return
-			}
-			c <- o
-		}
-	}()
-	return c
-}
-
 // report starts to send reports. The returned channel closes when all are sent.
 func (g *guard) report(socket *os.File) <-chan struct{} {
 	flushed := make(chan struct{})
 	go func() {
 		defer close(flushed)
 		for r := range g.reports {
-			_, _ = socket.Write(frame(r.fields()...)) // a wrapper that is gone needs no report
+			_, _ = socket.Write(encode(r)) // a wrapper that is gone needs no report
 		}
 	}()
 	return flushed

@@ -162,12 +162,12 @@ func (p *Process) start(cmd Command, s spec) error {
 			return err
 		}
 	}
-	first, err := p.introduce(s)
+	first, err := p.link.introduce(s)
 	if err == nil && first.Kind == reportStarted {
-		p.pid = first.Pid
+		p.pid = int(first.Pid)
 		p.asked = s.Deadline
 		p.confirmed(s.Deadline)
-		p.tty.started(first.Pid, s.Foreground)
+		p.tty.started(p.pid, s.Foreground)
 		return nil
 	}
 	_ = p.guard.Kill()
@@ -181,15 +181,7 @@ func (p *Process) start(cmd Command, s spec) error {
 	if first.Late {
 		return ErrTooLate
 	}
-	return &StartError{Name: cmd.Args[0], Err: first.Errno}
-}
-
-// introduce sends the command to the guard, and returns the first report.
-func (p *Process) introduce(s spec) (report, error) {
-	if err := p.link.introduce(s); err != nil {
-		return report{}, err
-	}
-	return p.link.receive()
+	return &StartError{Name: cmd.Args[0], Err: syscall.Errno(first.Errno)}
 }
 
 // forkGuard starts the guard in a process group of its own, so that signals to the
@@ -244,7 +236,7 @@ func (p *Process) Signal(sig os.Signal) error {
 	if p.over {
 		return os.ErrProcessDone
 	}
-	p.send(order{Kind: orderSignal, Signal: s})
+	p.send(order{Kind: orderSignal, Signal: int32(s)})
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 // supervise runs as long as the guard: it forwards signals, follows the child's stops,
 // and sets the result.
 func (p *Process) supervise() {
-	reports := p.receive()
+	reports := received[report](p.link.in)
 	var last report
 	for reports != nil {
 		select {
@@ -20,15 +20,15 @@ func (p *Process) supervise() {
 			case !ok:
 				reports = nil
 			case r.Kind == reportStopped:
-				p.follow(r.Signal)
+				p.follow(syscall.Signal(r.Signal))
 			case r.Kind == reportDeadline:
 				p.confirmed(r.At)
 			case r.Kind == reportLeftover:
 				if p.onLeftover != nil {
-					p.onLeftover(r.Pid)
+					p.onLeftover(int(r.Pid))
 				}
 			case r.Kind == reportSurvives:
-				p.survives(r.Pid, r.Errno == syscall.EPERM)
+				p.survives(int(r.Pid), syscall.Errno(r.Errno) == syscall.EPERM)
 			default:
 				last = r
 			}
@@ -38,22 +38,6 @@ func (p *Process) supervise() {
 	p.settle(last, acted)
 	p.release()
 	close(p.done)
-}
-
-// receive delivers the guard's reports, and closes when the guard is gone.
-func (p *Process) receive() <-chan report {
-	c := make(chan report)
-	go func() {
-		defer close(c)
-		for {
-			r, err := p.link.receive()
-			if err != nil {
-				return
-			}
-			c <- r
-		}
-	}()
-	return c
 }
 
 func (p *Process) forward(sig syscall.Signal) {

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -15,66 +15,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A message is a frame: the length of its text in four bytes, the most significant first,
-// and the text. The text is fields with a NUL between them, which neither arguments nor
-// paths can contain. The encoders of the standard library would do as well, but preparing
+// Orders and reports are structs of a fixed size, in the form of encoding/binary. A spec is a
+// header of that form and a text: fields with a NUL between them, which neither arguments nor
+// paths can contain. The other encoders of the standard library would do as well, but preparing
 // them takes each of the two processes longer than all of its own work until the child runs.
 
-// maxFrame bounds the text of a message. Linux allows 6 MiB of arguments and environment.
-const maxFrame = 64 << 20
+// maxText bounds the text of a spec. Linux allows 6 MiB of arguments and environment.
+const maxText = 64 << 20
 
 const fieldEnd = "\x00"
 
-// frame returns the message with these fields.
-func frame(fields ...string) []byte {
-	text := strings.Join(fields, fieldEnd)
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)
+// encode returns the bytes of a message, or of the header of a spec.
+func encode(message any) []byte {
+	b, err := binary.Append(nil, binary.BigEndian, message)
+	if err != nil {
+		panic("proc: " + err.Error()) // a field has no fixed size
+	}
+	return b
 }
 
-// readFrame reads a message and returns its fields.
-func readFrame(r io.Reader) ([]string, error) {
-	var size [4]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return nil, err
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > maxFrame {
-		return nil, fmt.Errorf("proc: a message of %d bytes", n)
-	}
-	text := make([]byte, n)
-	if _, err := io.ReadFull(r, text); err != nil {
-		return nil, err
-	}
-	return strings.Split(string(text), fieldEnd), nil
-}
+func decode(r io.Reader, message any) error { return binary.Read(r, binary.BigEndian, message) }
 
-// numbers reads a message of exactly n numbers.
-func numbers(r io.Reader, n int) ([]int64, error) {
-	fields, err := readFrame(r)
-	if err == nil && len(fields) != n {
-		err = fmt.Errorf("proc: a message of %d fields, not %d", len(fields), n)
-	}
-	all := make([]int64, n)
-	for i := 0; err == nil && i < n; i++ {
-		all[i], err = strconv.ParseInt(fields[i], 10, 64)
-	}
-	return all, err
-}
-
-// decimal returns numbers as the fields of a message.
-func decimal(all ...int64) []string {
-	fields := make([]string, len(all))
-	for i, n := range all {
-		fields[i] = strconv.FormatInt(n, 10)
-	}
-	return fields
-}
-
-func oneIf(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
+// received delivers the messages from the other end, and closes when that end is gone.
+func received[M order | report](in io.Reader) <-chan M {
+	c := make(chan M)
+	go func() {
+		defer close(c)
+		for {
+			var m M
+			if decode(in, &m) != nil {
+				return
+			}
+			c <- m
+		}
+	}()
+	return c
 }
 
 // spec is the first message of the wrapper.
@@ -89,44 +64,45 @@ type spec struct {
 	Addressee  int   // the wrapper, if variables of Env address it instead of the child
 }
 
-// specNumbers is how many fields of a spec are numbers: grace, deadline, foreground,
-// addressee, and how many arguments there are.
-const specNumbers = 5
+// specHeader has the numbers of a spec. Args counts the arguments, Bytes the text.
+type specHeader struct {
+	Grace, Deadline int64
+	Foreground      bool
+	Addressee       int64
+	Args, Bytes     int64
+}
 
-// fields returns the spec as a message: its numbers, path and directory, the arguments,
-// the environment.
-func (s spec) fields() []string {
-	fields := decimal(int64(s.Grace), s.Deadline, oneIf(s.Foreground), int64(s.Addressee), int64(len(s.Args)))
-	fields = append(fields, s.Path, s.Dir)
-	return append(append(fields, s.Args...), s.Env...)
+// encode returns the spec as a message. Its text is path and directory, the arguments, the
+// environment.
+func (s spec) encode() []byte {
+	text := strings.Join(slices.Concat([]string{s.Path, s.Dir}, s.Args, s.Env), fieldEnd)
+	header := encode(specHeader{int64(s.Grace), s.Deadline, s.Foreground, int64(s.Addressee), int64(len(s.Args)), int64(len(text))})
+	return append(header, text...)
 }
 
 func readSpec(r io.Reader) (spec, error) {
-	fields, err := readFrame(r)
-	if err != nil {
+	var h specHeader
+	if err := decode(r, &h); err != nil {
 		return spec{}, err
 	}
-	var n [specNumbers]int64
-	for i := range n {
-		if len(fields) < specNumbers+2 {
-			return spec{}, errors.New("proc: a spec of too few fields")
-		}
-		if n[i], err = strconv.ParseInt(fields[i], 10, 64); err != nil {
-			return spec{}, err
-		}
+	if h.Bytes < 0 || h.Bytes > maxText {
+		return spec{}, fmt.Errorf("proc: a spec of %d bytes", h.Bytes)
 	}
-	path, dir, rest := fields[specNumbers], fields[specNumbers+1], fields[specNumbers+2:]
-	args := n[specNumbers-1]
-	if args < 0 || args > int64(len(rest)) {
-		return spec{}, fmt.Errorf("proc: %d arguments in %d fields", args, len(rest))
+	text := make([]byte, h.Bytes)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return spec{}, err
+	}
+	fields := strings.Split(string(text), fieldEnd)
+	if h.Args < 0 || h.Args > int64(len(fields)-2) {
+		return spec{}, fmt.Errorf("proc: %d arguments in %d fields", h.Args, len(fields))
 	}
 	return spec{
-		Path: path, Dir: dir, Args: rest[:args], Env: rest[args:],
-		Grace: time.Duration(n[0]), Deadline: n[1], Foreground: n[2] != 0, Addressee: int(n[3]),
+		Path: fields[0], Dir: fields[1], Args: fields[2 : 2+h.Args], Env: fields[2+h.Args:],
+		Grace: time.Duration(h.Grace), Deadline: h.Deadline, Foreground: h.Foreground, Addressee: int(h.Addressee),
 	}, nil
 }
 
-type orderKind int
+type orderKind int32
 
 const (
 	orderSignal   orderKind = iota + 1 // Signal to the child's group
@@ -137,18 +113,11 @@ const (
 // order is a message of the wrapper while the child runs.
 type order struct {
 	Kind   orderKind
-	Signal syscall.Signal
+	Signal int32
 	At     int64
 }
 
-func (o order) fields() []string { return decimal(int64(o.Kind), int64(o.Signal), o.At) }
-
-func readOrder(r io.Reader) (order, error) {
-	n, err := numbers(r, 3)
-	return order{Kind: orderKind(n[0]), Signal: syscall.Signal(n[1]), At: n[2]}, err
-}
-
-type reportKind int
+type reportKind int32
 
 const (
 	reportStarted  reportKind = iota + 1 // as process Pid
@@ -163,26 +132,13 @@ const (
 // report is a message of the guard.
 type report struct {
 	Kind    reportKind
-	Pid     int
-	Errno   syscall.Errno
-	Signal  syscall.Signal
+	Pid     int32
+	Errno   uint32
+	Signal  int32
 	Status  syscall.WaitStatus
 	At      int64
 	Stopped bool
 	Late    bool
-}
-
-func (r report) fields() []string {
-	return decimal(int64(r.Kind), int64(r.Pid), int64(r.Errno), int64(r.Signal), int64(r.Status), r.At,
-		oneIf(r.Stopped), oneIf(r.Late))
-}
-
-func readReport(r io.Reader) (report, error) {
-	n, err := numbers(r, 8)
-	return report{
-		Kind: reportKind(n[0]), Pid: int(n[1]), Errno: syscall.Errno(n[2]), Signal: syscall.Signal(n[3]),
-		Status: syscall.WaitStatus(n[4]), At: n[5], Stopped: n[6] != 0, Late: n[7] != 0,
-	}, err
 }
 
 // orderTimeout bounds the sending of an order. A guard that has left hundreds of
@@ -194,7 +150,7 @@ const orderTimeout = time.Second
 type link struct {
 	file   *os.File
 	in     *bufio.Reader
-	unsent []byte // of orders that timed out; a partly sent frame must be completed first
+	unsent []byte // of orders that timed out; a partly sent order must be completed first
 }
 
 // newLink returns the wrapper's end and the descriptor of the guard's.
@@ -212,16 +168,19 @@ func newLink() (*link, int, error) {
 	return &link{file: f, in: bufio.NewReader(f)}, fds[1], nil
 }
 
-// introduce sends the spec. It may be long, so unlike orders it may take long.
-func (l *link) introduce(s spec) error {
-	_, err := l.file.Write(frame(s.fields()...))
-	return err
+// introduce sends the spec, and returns the first report. A spec may be long, so unlike orders
+// it may take long.
+func (l *link) introduce(s spec) (first report, err error) {
+	if _, err = l.file.Write(s.encode()); err == nil {
+		err = decode(l.in, &first)
+	}
+	return first, err
 }
 
 // order sends an order. It tries again once after a timeout: this process may have been
 // stopped before the first try.
 func (l *link) order(o order) error {
-	l.unsent = append(l.unsent, frame(o.fields()...)...)
+	l.unsent = append(l.unsent, encode(o)...)
 	var err error
 	for range 2 {
 		if err = l.file.SetWriteDeadline(time.Now().Add(orderTimeout)); err != nil {
@@ -235,5 +194,3 @@ func (l *link) order(o order) error {
 	}
 	return err
 }
-
-func (l *link) receive() (report, error) { return readReport(l.in) }

@@ -17,10 +17,10 @@ func TestMessages_ArriveAsTheyWereSent(t *testing.T) {
 		Path: "./a b", Dir: "/tmp/\xff", Args: []string{"a b", "", "\xfe\n", "ü"}, Env: []string{"A=", "B=1\n2"},
 		Grace: 10 * time.Second, Deadline: -5, Foreground: true, Addressee: 4711,
 	}
-	o := order{Kind: orderDeadline, Signal: syscall.SIGTERM, At: 1 << 60}
-	r := report{Kind: reportEnded, Pid: 7, Errno: syscall.ENOEXEC, Signal: 9, Status: 1 << 31, At: -1, Stopped: true, Late: true}
-	for _, f := range [][]string{s.fields(), spec{Args: []string{"x"}}.fields(), o.fields(), r.fields()} {
-		wire.Write(frame(f...))
+	o := order{Kind: orderDeadline, Signal: int32(syscall.SIGTERM), At: 1 << 60}
+	r := report{Kind: reportEnded, Pid: 7, Errno: uint32(syscall.ENOEXEC), Signal: 9, Status: 1 << 31, At: -1, Stopped: true, Late: true}
+	for _, message := range [][]byte{s.encode(), spec{Args: []string{"x"}}.encode(), encode(o), encode(r)} {
+		wire.Write(message)
 	}
 	if got, err := readSpec(&wire); err != nil || !reflect.DeepEqual(got, s) {
 		t.Errorf("got %+v, %v, want %+v", got, err, s)
@@ -28,31 +28,43 @@ func TestMessages_ArriveAsTheyWereSent(t *testing.T) {
 	if got, err := readSpec(&wire); err != nil || len(got.Args) != 1 || len(got.Env) != 0 {
 		t.Errorf("got %+v, %v, want one argument and no environment", got, err)
 	}
-	if got, err := readOrder(&wire); err != nil || got != o {
-		t.Errorf("got %+v, %v, want %+v", got, err, o)
+	var gotOrder order
+	if err := decode(&wire, &gotOrder); err != nil || gotOrder != o {
+		t.Errorf("got %+v, %v, want %+v", gotOrder, err, o)
 	}
-	if got, err := readReport(&wire); err != nil || got != r {
-		t.Errorf("got %+v, %v, want %+v", got, err, r)
+	var gotReport report
+	if err := decode(&wire, &gotReport); err != nil || gotReport != r {
+		t.Errorf("got %+v, %v, want %+v", gotReport, err, r)
 	}
-	if _, err := readReport(&wire); !errors.Is(err, io.EOF) {
+	if err := decode(&wire, &gotReport); !errors.Is(err, io.EOF) {
 		t.Errorf("at the end: %v", err)
 	}
 }
 
 func TestMessages_WhatIsNoneIsAnError(t *testing.T) {
-	for _, text := range []string{"", "\xff\xff\xff\xff", "\x00\x00\x00\x09abc", string(frame("1", "2")), string(frame("1", "2", "x"))} {
-		if _, err := readOrder(strings.NewReader(text)); err == nil {
-			t.Errorf("%q is taken for an order", text)
-		}
-		if _, err := readReport(strings.NewReader(text)); err == nil {
-			t.Errorf("%q is taken for a report", text)
-		}
+	sent := spec{Path: "/bin/true", Args: []string{"true"}, Env: []string{"A=1"}}.encode()
+	tooLong := encode(specHeader{Bytes: maxText + 1})
+	for _, text := range []string{"", "\xff\xff\xff\xff", "\x00\x00\x00\x09abc", string(sent[:len(sent)-1]), string(tooLong)} {
 		if _, err := readSpec(strings.NewReader(text)); err == nil {
 			t.Errorf("%q is taken for a spec", text)
 		}
 	}
-	if _, err := readSpec(bytes.NewReader(frame("0", "0", "0", "5", "p", "", "a"))); err == nil {
-		t.Error("a spec with fewer arguments than its count is accepted")
+	for _, whole := range [][]byte{encode(order{Kind: orderStop}), encode(report{Kind: reportEnded})} {
+		for n := range whole {
+			if err := decode(bytes.NewReader(whole[:n]), new(order)); n < len(encode(order{})) && err == nil {
+				t.Errorf("%q is taken for an order", whole[:n])
+			}
+			if err := decode(bytes.NewReader(whole[:n]), new(report)); err == nil {
+				t.Errorf("%q is taken for a report", whole[:n])
+			}
+		}
+	}
+	for _, args := range []int64{-1, 2, 1 << 62} {
+		text := "p\x00\x00a"
+		message := append(encode(specHeader{Args: args, Bytes: int64(len(text))}), text...)
+		if _, err := readSpec(bytes.NewReader(message)); err == nil {
+			t.Errorf("a spec with one argument is accepted, where its header counts %d", args)
+		}
 	}
 }
 
