@@ -25,11 +25,12 @@ type Query struct {
 func New(values url.Values) Query {
 	q := Query{values: make(url.Values, len(values))}
 	for name, value := range values {
-		name = strings.ReplaceAll(name, "-", "_")
-		q.values[name] = append(q.values[name], value...)
+		q.values[spelled(name)] = append(q.values[spelled(name)], value...)
 	}
 	return q
 }
+
+func spelled(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // Of returns a reader of a URL's parameters. It stores an error if the query is malformed, or if
 // a fragment hides a part of it, so that no parameter is ignored.
@@ -47,17 +48,16 @@ func Of(u *url.URL) Query {
 
 // Has reports whether a parameter is given that has not been read.
 func (q *Query) Has(name string) bool {
-	_, ok := q.values[name]
-	return ok
+	return q.values.Has(spelled(name))
 }
 
 // Text returns a parameter as it is.
 func (q *Query) Text(name, otherwise string) string {
-	values, ok := q.values[name]
-	if !ok {
+	if !q.Has(name) {
 		return otherwise
 	}
-	delete(q.values, name)
+	values := q.values[spelled(name)]
+	q.values.Del(spelled(name))
 	if len(values) > 1 {
 		q.fail(fmt.Errorf("%s is given twice", name))
 	}
@@ -194,6 +194,9 @@ func (q *Query) fail(err error) {
 		q.err = err
 	}
 }
+
+// Err returns the first error of the parameters that were read.
+func (q *Query) Err() error { return q.err }
 
 // Rest returns the first error, or an error that names a parameter that was not read.
 func (q *Query) Rest() error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/redisurl"
 	"github.com/leasehold-go/leasehold/internal/storeurl"
+	"github.com/leasehold-go/leasehold/internal/urlquery"
 )
 
 // quorumPrefix precedes the scheme of the nodes.
@@ -85,11 +85,11 @@ func mixedNodes(rawURL string) (urls, names []string, opts []quorumdriver.Option
 		}
 		names = append(names, name)
 	}
-	if opts, err = quorumOptions(values); err != nil {
+	q, opts, err := quorumOptions(values)
+	switch {
+	case err != nil:
 		return nil, nil, nil, storeurl.Reason(rawURL, err)
-	}
-	values.Del("timeout") // each node has its own
-	if len(values) > 0 {  // the error omits the names: they may be parts of a password
+	case q.Rest() != nil: // the error omits the names: they may be parts of a password
 		return nil, nil, nil, errors.New("an unknown option; those of a node belong into its URL, percent-encoded")
 	}
 	return urls, names, opts, nil
@@ -125,10 +125,11 @@ func quorumNodes(rawURL string) (urls, names []string, opts []quorumdriver.Optio
 	if err != nil {
 		return nil, nil, nil, errors.New("the text after the question mark is not of the form name=value&name=value")
 	}
-	if opts, err = quorumOptions(values); err != nil {
+	q, opts, err := quorumOptions(values)
+	if err != nil {
 		return nil, nil, nil, storeurl.Reason(rawURL, err)
 	}
-	query = ofNode(query, values)
+	query = ofNode(query, &q)
 	for host := range strings.SplitSeq(hosts, ",") {
 		if host == "" {
 			return nil, nil, nil, errors.New("a node has no name; name all of them, as in quorum+redis://h1,h2,h3")
@@ -142,65 +143,38 @@ func quorumNodes(rawURL string) (urls, names []string, opts []quorumdriver.Optio
 	return urls, names, opts, nil
 }
 
-// ofNode removes the parameters from a query that are no longer in values. The remaining text
-// does not change, so that a node recognizes a possible password and omits it from its errors.
-func ofNode(query string, values url.Values) string {
+// ofNode removes the parameters that the quorum has read from a query, except for the timeout. The
+// remaining text does not change, so that a node recognizes a possible password and omits it from
+// its errors.
+func ofNode(query string, q *urlquery.Query) string {
 	pairs := slices.DeleteFunc(strings.Split(query, "&"), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		name, err := url.QueryUnescape(name)
-		return err == nil && !values.Has(name)
+		return err == nil && name != "timeout" && !q.Has(name)
 	})
 	return strings.Join(pairs, "&")
 }
 
-// quorumOptions removes the parameters of the quorum from values, and returns their options.
-func quorumOptions(values url.Values) (opts []quorumdriver.Option, err error) {
-	take := func(name string, read func(text string) error) {
-		given := values[name]
-		values.Del(name)
-		if other := strings.ReplaceAll(name, "-", "_"); other != name {
-			given = append(given, values[other]...)
-			values.Del(other)
-		}
-		switch {
-		case err != nil || len(given) == 0:
-		case len(given) > 1:
-			err = fmt.Errorf("%s is given twice", name)
-		default:
-			if e := read(given[0]); e != nil {
-				err = fmt.Errorf("%s=%q: %w", name, given[0], e)
-			}
+// quorumOptions reads the parameters of the quorum from values. q has the others.
+func quorumOptions(values url.Values) (q urlquery.Query, opts []quorumdriver.Option, err error) {
+	if values.Get("timeout") == "" {
+		values.Del("timeout") // each node refuses it, or has its own
+	}
+	q = urlquery.New(values)
+	off := func(name string, option quorumdriver.Option) {
+		if q.Has(name) && !q.Bool(name) {
+			opts = append(opts, option)
 		}
 	}
-	off := func(option quorumdriver.Option) func(string) error {
-		return func(text string) error {
-			on, err := strconv.ParseBool(text)
-			if err != nil {
-				return errors.New("want true or false")
-			}
-			if !on {
-				opts = append(opts, option)
-			}
-			return nil
+	span := func(name string, option func(time.Duration) quorumdriver.Option) {
+		if q.Has(name) {
+			opts = append(opts, option(q.Duration(name, 0)))
 		}
 	}
-	span := func(option func(time.Duration) quorumdriver.Option) func(string) error {
-		return func(text string) error {
-			d, err := time.ParseDuration(text)
-			if err != nil {
-				return errors.New("want a duration such as 500ms")
-			}
-			opts = append(opts, option(d))
-			return nil
-		}
-	}
-	take("fencing", off(quorumdriver.WithoutFencing()))
-	take("guard", off(quorumdriver.WithoutGuard()))
-	take("max-ttl", span(quorumdriver.WithMaxTTL))
-	take("max-skew", span(quorumdriver.WithMaxSkew))
-	if timeout := values.Get("timeout"); timeout != "" && err == nil {
-		take("timeout", span(quorumdriver.WithTimeout))
-		values.Set("timeout", timeout)
-	}
-	return opts, err
+	off("fencing", quorumdriver.WithoutFencing())
+	off("guard", quorumdriver.WithoutGuard())
+	span("max-ttl", quorumdriver.WithMaxTTL)
+	span("max-skew", quorumdriver.WithMaxSkew)
+	span("timeout", quorumdriver.WithTimeout)
+	return q, opts, q.Err()
 }
