@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,14 +63,10 @@ type leftLease struct {
 }
 
 // print prints the lease's id and token.
-func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) (err error) {
-	if spec.flags.json {
-		return json.NewEncoder(out).Encode(leftLease{
-			Key: lease.Key(), Lease: lease.ID(), Token: lease.Token(), Places: lease.Places(), Owner: spec.owner, TTL: spec.ttl().Milliseconds(),
-		})
-	}
-	_, err = fmt.Fprintln(out, lease.ID(), lease.Token())
-	return err
+func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) error {
+	return spec.flags.print(out, leftLease{
+		Key: lease.Key(), Lease: lease.ID(), Token: lease.Token(), Places: lease.Places(), Owner: spec.owner, TTL: spec.ttl().Milliseconds(),
+	}, fmt.Sprintln(lease.ID(), lease.Token()))
 }
 
 // acquireDetached takes the lock, leaves its lease in the store, and prints it. It

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -127,34 +126,27 @@ type broken struct {
 
 func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) error {
 	b := broken{Key: s.Key, Lease: id, Reason: f.reason}
-	text, then := "", "" // stay empty if the lease is newer than the snapshot
+	of, then := "", "" // stay empty if the lease is newer than the snapshot
 	for _, h := range s.Holders {
 		if h.ID == id {
 			b.Owner, b.Token = cmp.Or(h.Owner, ownerName("", h.Foreign)), h.Token
-			text, then = ofHolder(h), learns(h.Remaining)
+			of, then = ofHolder(h), learns(h.Remaining)
 		}
 	}
 	for _, q := range s.Waiters {
 		if q.ID == id {
 			b.Owner = q.Owner
-			text = fmt.Sprintf(" of %s, which waited for %s", printable(q.Owner), span(age(q.Since)))
+			of = fmt.Sprintf(" of %s, which waited for %s", printable(q.Owner), span(age(q.Since)))
 		}
 	}
-	if f.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: broke lease %s%s\n", printable(s.Key), id, text)
-	if then != "" {
-		fmt.Fprintln(cmd.OutOrStdout(), "  "+then)
-	}
-	return nil
+	return f.print(cmd.OutOrStdout(), b, fmt.Sprintf("%s: broke lease %s%s\n%s", printable(s.Key), id, of, then))
 }
 
 func ofHolder(h driver.Holder) string {
 	return fmt.Sprintf(" of %s, token %d, held for %s", ownerName(h.Owner, h.Foreign), h.Token, span(age(h.Since)))
 }
 
-// learns describes when a holder learns of the break of a lease that had the given time left.
+// learns is a line about when a holder learns of the break of a lease that had the given time left.
 func learns(remaining time.Duration) string {
-	return fmt.Sprintf("a holder learns of it at once if it listens, else by its next renewal, in %s at the latest; until then it overlaps with the next one", span(remaining))
+	return fmt.Sprintf("  a holder learns of it at once if it listens, else by its next renewal, in %s at the latest; until then it overlaps with the next one\n", span(remaining))
 }

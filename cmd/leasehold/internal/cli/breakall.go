@@ -105,7 +105,7 @@ func (f *breakFlags) preview(cmd *cobra.Command, found []driver.Snapshot) error 
 		h := s.Holders[0]
 		rows = append(rows, []string{printable(s.Key), ownerName(h.Owner, false), printable(cmp.Or(h.Labels[labelHost], "-")), span(age(h.Since)), h.ID})
 		if f.json {
-			if err := f.encode(cmd, s, "", ""); err != nil {
+			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(f.selectedLease(s, "", "")); err != nil {
 				return err
 			}
 		}
@@ -160,7 +160,7 @@ func (f *breakFlags) breakEach(cmd *cobra.Command, client *leasehold.Client, fou
 	if !f.json {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s: %d broken, %d had ended, %d failed\n", plural(len(found), "lease"), ended, gone, failed)
 		if ended > 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "  "+learns(longest))
+			fmt.Fprint(cmd.OutOrStdout(), learns(longest))
 		}
 	}
 	switch {
@@ -174,24 +174,17 @@ func (f *breakFlags) breakEach(cmd *cobra.Command, client *leasehold.Client, fou
 
 // report prints the outcome of one lease.
 func (f *breakFlags) report(cmd *cobra.Command, s driver.Snapshot, outcome, failure string) error {
-	if f.json {
-		return f.encode(cmd, s, outcome, failure)
-	}
-	h, err := s.Holders[0], error(nil)
+	h, text := s.Holders[0], printable(failure)
 	switch outcome {
 	case "broken":
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: broke lease %s%s\n", printable(s.Key), h.ID, ofHolder(h))
+		text = fmt.Sprintf("%s: broke lease %s%s", printable(s.Key), h.ID, ofHolder(h))
 	case "gone":
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: lease %s of %s had ended\n", printable(s.Key), h.ID, ownerName(h.Owner, false))
-	default:
-		_, err = fmt.Fprintln(cmd.OutOrStdout(), printable(failure))
+		text = fmt.Sprintf("%s: lease %s of %s had ended", printable(s.Key), h.ID, ownerName(h.Owner, false))
 	}
-	return err
+	return f.print(cmd.OutOrStdout(), f.selectedLease(s, outcome, failure), text+"\n")
 }
 
-func (f *breakFlags) encode(cmd *cobra.Command, s driver.Snapshot, outcome, failure string) error {
+func (f *breakFlags) selectedLease(s driver.Snapshot, outcome, failure string) broken {
 	h := s.Holders[0]
-	return json.NewEncoder(cmd.OutOrStdout()).Encode(broken{
-		Key: s.Key, Lease: h.ID, Owner: h.Owner, Token: h.Token, Reason: f.reason, Outcome: outcome, Error: failure,
-	})
+	return broken{Key: s.Key, Lease: h.ID, Owner: h.Owner, Token: h.Token, Reason: f.reason, Outcome: outcome, Error: failure}
 }

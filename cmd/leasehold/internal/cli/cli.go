@@ -117,7 +117,7 @@ func newRoot(g *global) *cobra.Command {
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if version {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
+				_, err := fmt.Fprint(cmd.OutOrStdout(), versionText())
 				return err
 			}
 			return cmd.Help()

@@ -3,9 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -51,7 +49,10 @@ the leader's owner; with --json the whole record of the leader.
 			case f.leader:
 				return g.withClient(f.printLeader)(cmd, args)
 			}
-			c, err := f.candidate(cmd, args)
+			if f.value != "" {
+				f.labels = append(f.labels, labelValue+"="+f.value)
+			}
+			c, err := f.runCommand(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -69,13 +70,6 @@ the leader's owner; with --json the whole record of the leader.
 	flags.Lookup("reentrant-owner").Hidden = true // refused
 	cmd.MarkFlagsMutuallyExclusive("leader", "value")
 	return cmd
-}
-
-func (f *electFlags) candidate(cmd *cobra.Command, args []string) (*runCommand, error) {
-	if f.value != "" {
-		f.labels = append(f.labels, labelValue+"="+f.value)
-	}
-	return f.runCommand(cmd, args)
 }
 
 // campaignAgain is the pause before the next campaign while the store does not answer.
@@ -120,11 +114,7 @@ func (f *electFlags) printLeader(cmd *cobra.Command, args []string, client *leas
 	if err != nil {
 		return err
 	}
-	if f.json {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(leaderView{
-			Key: args[0], Owner: l.Owner, Value: l.Value, Lease: l.ID, Token: l.Token, Since: l.Since,
-		})
-	}
-	fmt.Fprintln(cmd.OutOrStdout(), printable(cmp.Or(l.Value, l.Owner)))
-	return nil
+	return f.print(cmd.OutOrStdout(), leaderView{
+		Key: args[0], Owner: l.Owner, Value: l.Value, Lease: l.ID, Token: l.Token, Since: l.Since,
+	}, printable(cmp.Or(l.Value, l.Owner))+"\n")
 }

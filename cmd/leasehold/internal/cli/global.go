@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"encoding/json"
+	"io"
 	"log/slog"
 	"os"
 	"sync"
@@ -133,6 +135,15 @@ func (g *global) withClient(use func(*cobra.Command, []string, *leasehold.Client
 		defer client.Close()
 		return use(cmd, args, client)
 	}
+}
+
+// print prints a result: value as a line of JSON with --json, and text otherwise.
+func (g *global) print(w io.Writer, value any, text string) error {
+	if g.json {
+		return json.NewEncoder(w).Encode(value)
+	}
+	_, err := io.WriteString(w, text)
+	return err
 }
 
 // open returns a client of the store with the given defaults. It has no log: commands report

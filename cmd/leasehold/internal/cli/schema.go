@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,14 +32,10 @@ UPDATE and DELETE on the tables.
 				return err
 			}
 			sql, err := stores.Schema(rawURL)
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case g.json:
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{"sql": sql})
 			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), sql)
-			return err
+			return g.print(cmd.OutOrStdout(), map[string]string{"sql": sql}, sql)
 		},
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -17,13 +16,8 @@ func newVersion(g *global) *cobra.Command {
 		Args:  atMost(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, revision := build()
-			if g.json {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{
-					"version": version, "revision": revision, "go": runtime.Version(),
-				})
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), versionText())
-			return err
+			described := map[string]string{"version": version, "revision": revision, "go": runtime.Version()}
+			return g.print(cmd.OutOrStdout(), described, versionText())
 		},
 	}
 }
@@ -31,7 +25,7 @@ func newVersion(g *global) *cobra.Command {
 // versionText returns the output of `leasehold version` and `leasehold --version`.
 func versionText() string {
 	version, _ := build()
-	return fmt.Sprintf("leasehold %s %s %s/%s", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("leasehold %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // release is the version that the build of a release sets by the linker's -X. Without it, the

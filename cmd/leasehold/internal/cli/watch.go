@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -59,12 +58,8 @@ func (g *global) watch(cmd *cobra.Command, args []string, client *leasehold.Clie
 
 func (g *global) change(w io.Writer, s driver.Snapshot) error {
 	now := time.Now()
-	if g.json {
-		return json.NewEncoder(w).Encode(struct {
-			Time time.Time `json:"time"`
-			wire.Lock
-		}{now, wire.LockOf(s)})
-	}
-	_, err := fmt.Fprintf(w, "%s %s\n", now.Format(time.TimeOnly), summary(s))
-	return err
+	return g.print(w, struct {
+		Time time.Time `json:"time"`
+		wire.Lock
+	}{now, wire.LockOf(s)}, fmt.Sprintf("%s %s\n", now.Format(time.TimeOnly), summary(s)))
 }
