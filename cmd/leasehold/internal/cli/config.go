@@ -54,8 +54,13 @@ func (g *global) configFile() (path string, named bool) {
 
 // readConfig reads the configuration file. If the file is not named, the result is empty if
 // the file does not exist, or cannot be read and is not needed for the store.
-func readConfig(path string, named, needed bool) (config, error) {
+func (g *global) readConfig() (config, error) {
 	var c config
+	if g.given("config") && g.configPath == "" {
+		return c, usage("--config is empty; leave it out for the default, or set the variable from which it comes")
+	}
+	path, named := g.configFile()
+	needed := g.store == "" && cmp.Or(os.Getenv(envStore), os.Getenv(envStoreFile)) == ""
 	text, err := os.ReadFile(path)
 	if err != nil && !named && (!needed || errors.Is(err, fs.ErrNotExist)) {
 		return c, nil
@@ -156,19 +161,6 @@ func (c *config) addPrefix() error {
 	}
 	c.store += "prefix=" + url.QueryEscape(*c.prefix)
 	return nil
-}
-
-// configured returns the content of the configuration file, which is read once.
-func (g *global) configured() (config, error) {
-	g.configOnce.Do(func() {
-		if g.given("config") && g.configPath == "" {
-			g.configErr = usage("--config is empty; leave it out for the default, or set the variable from which it comes")
-			return
-		}
-		path, named := g.configFile()
-		g.config, g.configErr = readConfig(path, named, g.store == "" && cmp.Or(os.Getenv(envStore), os.Getenv(envStoreFile)) == "")
-	})
-	return g.config, g.configErr
 }
 
 // prepare refuses durations out of bounds, and makes the TTL of the configuration the default of

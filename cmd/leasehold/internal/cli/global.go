@@ -33,16 +33,14 @@ type global struct {
 	set   *pflag.FlagSet
 
 	configPath string
-	configOnce sync.Once
-	config     config
-	configErr  error
+	configured func() (config, error) // reads the configuration file once
 }
 
 func (g *global) flags(f *pflag.FlagSet) {
 	f.StringVar(&g.store, "store", "", "store of the locks, a `URL` (default $"+envStore+", the first line of the file $"+envStoreFile+", a configuration file, or a directory of your own)")
 	f.StringVar(&g.configPath, "config", "", "read this configuration `FILE` (default $"+envConfig+", your own, or that of the machine)")
 	f.BoolVar(&g.json, "json", false, "print JSON for machines")
-	g.set = f
+	g.set, g.configured = f, sync.OnceValues(g.readConfig)
 }
 
 // given reports whether the call has the flag.
