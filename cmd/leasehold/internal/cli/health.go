@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -75,8 +74,8 @@ func (f *healthFlags) run(ctx context.Context, out io.Writer, rawURL string) err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(f.timeout))
 	defer cancel()
-	if err := probe(ctx, client, u.JoinPath(path).String()); err != nil {
-		return &exitError{code: codeUnavailable, err: &advised{fmt.Errorf("not %s: %w", says, err), f.help(err)}}
+	if status, err := probe(ctx, client, u.JoinPath(path).String()); err != nil {
+		return &exitError{code: codeUnavailable, err: &advised{fmt.Errorf("not %s: %w", says, err), help(status)}}
 	}
 	_, err = fmt.Fprintln(out, says)
 	return err
@@ -85,52 +84,52 @@ func (f *healthFlags) run(ctx context.Context, out io.Writer, rawURL string) err
 func (f *healthFlags) client() (*http.Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: f.skipVerify}
 	if f.ca != "" {
-		pem, err := os.ReadFile(f.ca)
-		if err != nil {
-			return nil, usage("--ca: %w", err)
-		}
+		var err error
 		if config.RootCAs, err = x509.SystemCertPool(); err != nil {
 			config.RootCAs = x509.NewCertPool() // a minimal image has no system pool
 		}
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usage("--ca: %s has no certificate in PEM", f.ca)
+		if err := trust(config.RootCAs, f.ca); err != nil {
+			return nil, usage("--ca: %w", err)
 		}
 	}
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}, nil
 }
 
-// help returns advice about a service that has failed the check.
-func (f *healthFlags) help(err error) string {
-	var answered *badAnswer
-	switch {
-	case errors.As(err, &answered) && answered.status == http.StatusServiceUnavailable:
-		return "see its log"
-	case errors.As(err, &answered):
-		return "is that the address of leasehold serve, without a path?"
+// trust adds the certificates of a file to a pool.
+func trust(pool *x509.CertPool, file string) error {
+	pem, err := os.ReadFile(file)
+	if err == nil && !pool.AppendCertsFromPEM(pem) {
+		err = fmt.Errorf("%s has no certificate in PEM", file)
 	}
-	return "does leasehold serve run there? a service at another address is asked by leasehold health URL"
+	return err
 }
 
-// badAnswer is an answer with a status other than 200.
-type badAnswer struct {
-	error
-	status int
+// help returns advice about a service whose answer has the status, or 0 if there is no whole answer.
+func help(status int) string {
+	switch status {
+	case 0:
+		return "does leasehold serve run there? a service at another address is asked by leasehold health URL"
+	case http.StatusServiceUnavailable:
+		return "see its log"
+	}
+	return "is that the address of leasehold serve, without a path?"
 }
 
-// probe returns nil if the answer is 200, and otherwise an error with the text of the answer.
-func probe(ctx context.Context, client *http.Client, target string) error {
+// probe returns nil if the answer is 200, and otherwise an error with the text of the answer. status
+// is 0 if there is no whole answer.
+func probe(ctx context.Context, client *http.Client, target string) (status int, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
-		return storeurl.Unquoted(err)
+		return 0, storeurl.Unquoted(err)
 	}
 	res, err := client.Do(r)
 	if err != nil {
-		return storeurl.Unquoted(err)
+		return 0, storeurl.Unquoted(err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, 4<<10))
-	if res.StatusCode != http.StatusOK {
-		return &badAnswer{fmt.Errorf("%s answers %s: %s", storeurl.Redact(target), res.Status, strings.TrimSpace(string(text))), res.StatusCode}
+	if res.StatusCode == http.StatusOK {
+		return 0, err
 	}
-	return err
+	return res.StatusCode, fmt.Errorf("%s answers %s: %s", storeurl.Redact(target), res.Status, strings.TrimSpace(string(text)))
 }
