@@ -5,10 +5,19 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // duration is a flag that takes seconds, as flock(1) does, or a Go duration.
 type duration time.Duration
+
+// durationFlag registers a flag with its default.
+func durationFlag(flags *pflag.FlagSet, name string, value time.Duration, usage string) *duration {
+	d := duration(value)
+	flags.Var(&d, name, usage)
+	return &d
+}
 
 // Set implements [pflag.Value].
 func (d *duration) Set(text string) error {

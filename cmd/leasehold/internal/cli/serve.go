@@ -44,12 +44,12 @@ type serveFlags struct {
 	ui       string
 
 	operation operationFlags
-	limits    limitFlags
+	limits    func() []server.Option
 	auditLog  string
 }
 
 func newServe(g *global) *cobra.Command {
-	f := &serveFlags{global: g, drain: duration(30 * time.Second), operation: newOperationFlags(), limits: newLimitFlags()}
+	f := &serveFlags{global: g, drain: duration(30 * time.Second), operation: newOperationFlags()}
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Serve the locks of a store over HTTP, for programs in any language",
@@ -102,7 +102,7 @@ of --allowed-host, because a web page can make any other name lead here.
 	flags.StringVar(&f.level, "log", "info", "least level of the log, `debug|info|warn|error`; requests have info")
 	flags.StringVar(&f.ui, "ui", "", "functions of the page at /, `off|read|full` (default: full if clients are authenticated, otherwise read)")
 	f.operation.register(flags)
-	f.limits.register(flags)
+	f.limits = limitFlags(flags)
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 	return cmd
 }
@@ -299,7 +299,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer, listenGiven bool
 		return err
 	}
 	defer sent()
-	opts = append(append(append(opts, f.limits.options()...), operation...), tracing...)
+	opts = append(append(append(opts, f.limits()...), operation...), tracing...)
 	if f.auditLog != "" {
 		if all.audit, err = leaseholdaudit.Open(f.auditLog); err != nil {
 			return usage("--audit-log: %w", err)

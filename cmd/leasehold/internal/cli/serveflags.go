@@ -15,46 +15,28 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// limitFlags bound the requests of clients.
-type limitFlags struct {
-	body      int64
-	ttl       duration
-	wait      duration
-	perClient int
-	perKey    int
-	conns     int
-	undo      bool
-	store     duration
-}
-
-func newLimitFlags() limitFlags {
-	return limitFlags{
-		body: 64 << 10, ttl: duration(24 * time.Hour), wait: duration(time.Minute),
-		perClient: 20_000, perKey: 20_000, undo: true, store: duration(5 * time.Second),
+// limitFlags registers the flags that bound the requests of clients. The result returns the
+// options of their values.
+func limitFlags(flags *pflag.FlagSet) func() []server.Option {
+	body := flags.Int64("max-body", 64<<10, "most `BYTES` of a request's body")
+	ttl := durationFlag(flags, "max-ttl", 24*time.Hour, "longest time to live of a lease, and lock delay")
+	wait := durationFlag(flags, "max-wait", time.Minute, "longest time until an answer; a client that waits longer asks again")
+	perClient := flags.Int("max-waiters", 20_000, "most requests of one client that wait, `N`")
+	perKey := flags.Int("max-waiters-per-key", 20_000, "most requests for one lock that wait, `N`")
+	conns := flags.Int("max-connections", 0, "most connections, `N` (default: nine tenths of the descriptors that the process may have)")
+	undo := flags.Bool("undo-on-reset", true, "treat a reset right after the grant to a long poll as a client that died before it read; false behind balancers that reset")
+	store := durationFlag(flags, "store-timeout", 5*time.Second, "time limit of a request to the store; its outcome is unknown after it")
+	return func() []server.Option {
+		opts := []server.Option{
+			server.WithMaxBody(*body), server.WithMaxTTL(time.Duration(*ttl)), server.WithMaxWait(time.Duration(*wait)),
+			server.WithMaxWaiters(*perClient, *perKey), server.WithStoreTimeout(time.Duration(*store)),
+			server.WithUndoOnReset(*undo),
+		}
+		if *conns != 0 {
+			opts = append(opts, server.WithMaxConnections(*conns))
+		}
+		return opts
 	}
-}
-
-func (f *limitFlags) register(flags *pflag.FlagSet) {
-	flags.Int64Var(&f.body, "max-body", f.body, "most `BYTES` of a request's body")
-	flags.Var(&f.ttl, "max-ttl", "longest time to live of a lease, and lock delay")
-	flags.Var(&f.wait, "max-wait", "longest time until an answer; a client that waits longer asks again")
-	flags.IntVar(&f.perClient, "max-waiters", f.perClient, "most requests of one client that wait, `N`")
-	flags.IntVar(&f.perKey, "max-waiters-per-key", f.perKey, "most requests for one lock that wait, `N`")
-	flags.IntVar(&f.conns, "max-connections", 0, "most connections, `N` (default: nine tenths of the descriptors that the process may have)")
-	flags.BoolVar(&f.undo, "undo-on-reset", true, "treat a reset right after the grant to a long poll as a client that died before it read; false behind balancers that reset")
-	flags.Var(&f.store, "store-timeout", "time limit of a request to the store; its outcome is unknown after it")
-}
-
-func (f *limitFlags) options() []server.Option {
-	opts := []server.Option{
-		server.WithMaxBody(f.body), server.WithMaxTTL(time.Duration(f.ttl)), server.WithMaxWait(time.Duration(f.wait)),
-		server.WithMaxWaiters(f.perClient, f.perKey), server.WithStoreTimeout(time.Duration(f.store)),
-		server.WithUndoOnReset(f.undo),
-	}
-	if f.conns != 0 {
-		opts = append(opts, server.WithMaxConnections(f.conns))
-	}
-	return opts
 }
 
 // operationFlags define the command that runs under /api/locks.
