@@ -30,7 +30,10 @@ func (c *runCommand) run(parent context.Context) error {
 	client, err := open(c.store, append(opts, c.runFlags.auditLog.options(c.unaudited)...)...)
 	if err != nil {
 		if c.runFlags.unprotected(err) {
-			_, watcher := watchSignals(parent)
+			ctx, watcher := watchSignals(parent)
+			if watcher.detach(); context.Cause(ctx) != nil { // a signal arrived just before detach
+				return c.refused(ctx, context.Cause(ctx))
+			}
 			return c.executeUnprotected(watcher, err)
 		}
 		if exit := (*exitError)(nil); errors.As(err, &exit) {
