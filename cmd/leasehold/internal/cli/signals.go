@@ -62,46 +62,31 @@ func (s *signalName) Set(text string) error {
 // signalWatcher cancels a context at the first fatal signal, until a command takes the
 // signals over.
 type signalWatcher struct {
-	signals  chan os.Signal
-	detached chan struct{}
-	over     chan struct{}
-	done     sync.WaitGroup
-	spared   syscall.Signal // the signal that spare has dropped; read after done
+	signals chan os.Signal
+	over    context.CancelFunc // ends the last catch
+	done    sync.WaitGroup
+	spared  syscall.Signal // the signal that spare has dropped; read after done
 }
 
 // watchSignals returns a context whose cause becomes a *signalError. A second signal then
 // has its default action.
 func watchSignals(parent context.Context) (context.Context, *signalWatcher) {
 	ctx, cancel := context.WithCancelCause(parent)
-	s := &signalWatcher{signals: make(chan os.Signal, 64), detached: make(chan struct{}), over: make(chan struct{})}
+	s := &signalWatcher{signals: make(chan os.Signal, 64)}
 	for _, sig := range fatalSignals() {
 		if !signal.Ignored(sig) { // a signal that nohup ignores stays ignored
 			signal.Notify(s.signals, sig)
 		}
 	}
 	signal.Stop(unhandledQuit)
-	s.done.Go(func() {
-		select {
-		case sig := <-s.signals:
-			s.stop()
-			cancel(&signalError{sig.(syscall.Signal)})
-		case <-s.detached:
-		}
-	})
+	s.catch(func(sig syscall.Signal) { cancel(&signalError{sig}) })
 	return ctx, s
 }
 
-// detach stops cancelling the context, because the leases derive from it and must not end
-// before their command. Later signals stay in the channel.
-func (s *signalWatcher) detach() {
-	close(s.detached)
-	s.done.Wait()
-}
-
-// spare drops one signal after the end of the command, which received the signals before:
-// the locks are being released, and without the release they would stay until their leases
-// expire. A second signal has its default action.
-func (s *signalWatcher) spare() {
+// catch receives one fatal signal in the background, stops receiving signals, and calls f.
+func (s *signalWatcher) catch(f func(syscall.Signal)) {
+	over, end := context.WithCancel(noContext)
+	s.over = end
 	s.done.Go(func() {
 		for {
 			select {
@@ -109,22 +94,35 @@ func (s *signalWatcher) spare() {
 				if slices.Contains(harmlessSignals, sig) {
 					continue
 				}
-				s.spared = sig.(syscall.Signal)
 				s.stop()
+				f(sig.(syscall.Signal))
 				return
-			case <-s.over:
+			case <-over.Done():
 				return
 			}
 		}
 	})
 }
 
+// detach stops cancelling the context, because the leases derive from it and must not end
+// before their command. Later signals stay in the channel.
+func (s *signalWatcher) detach() {
+	s.over()
+	s.done.Wait()
+}
+
+// spare drops one signal after the end of the command, which received the signals before:
+// the locks are being released, and without the release they would stay until their leases
+// expire. A second signal has its default action.
+func (s *signalWatcher) spare() {
+	s.catch(func(sig syscall.Signal) { s.spared = sig })
+}
+
 // end stops receiving signals after spare. It returns the signal that was dropped, or 0, for
 // a caller that continues.
 func (s *signalWatcher) end() syscall.Signal {
 	s.stop() // later signals have their default action
-	close(s.over)
-	s.done.Wait()
+	s.detach()
 	for s.spared == 0 && len(s.signals) > 0 {
 		if sig := <-s.signals; !slices.Contains(harmlessSignals, sig) {
 			s.spared = sig.(syscall.Signal)

@@ -21,7 +21,7 @@ func TestSpare_DropsOneFatalSignalAndTellsOfIt(t *testing.T) {
 		"a fatal one behind harmless": {[]os.Signal{syscall.SIGURG, syscall.SIGWINCH, syscall.SIGINT}, syscall.SIGINT},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &signalWatcher{signals: make(chan os.Signal, 64), over: make(chan struct{})}
+			s := &signalWatcher{signals: make(chan os.Signal, 64)}
 			s.spare()
 			for _, sig := range row.signals {
 				s.signals <- sig
