@@ -28,31 +28,26 @@ type lines struct {
 
 // pendingLine is a line that is not yet written.
 type pendingLine struct {
-	text    string
-	written chan struct{} // closed after the write; nil for a line of later
+	text     string
+	optional bool          // it may be dropped
+	written  chan struct{} // closed after the write
 }
 
 // now writes a line, after all earlier lines, and waits until it is written.
-func (l *lines) now(text string) {
-	written := make(chan struct{})
-	l.add(&pendingLine{text, written})
-	<-written
-}
+func (l *lines) now(text string) { <-l.add(text, false) }
 
 // soon is now, but waits for at most a second: readers should see the lines in order, but a
 // lock is held during the wait.
 func (l *lines) soon(text string) {
-	written := make(chan struct{})
-	l.add(&pendingLine{text, written})
 	select {
-	case <-written:
+	case <-l.add(text, false):
 	case <-time.After(time.Second):
 	}
 }
 
 // later writes a line in the background: a pipe stays full until its reader reads, and the
 // goroutines that keep leases alive must not wait for that.
-func (l *lines) later(text string) { l.add(&pendingLine{text, nil}) }
+func (l *lines) later(text string) { l.add(text, true) }
 
 // Write implements [io.Writer] by later, for a logger.
 func (l *lines) Write(record []byte) (int, error) {
@@ -63,19 +58,22 @@ func (l *lines) Write(record []byte) (int, error) {
 // flush waits until all earlier lines are written.
 func (l *lines) flush() { l.now("") }
 
-func (l *lines) add(line *pendingLine) {
+// add appends a line, and returns the channel that is closed after it is written.
+func (l *lines) add(text string, optional bool) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.waiting) > l.max && line.text != "" {
+	if len(l.waiting) > l.max && text != "" {
 		rest := l.waiting[1:]
-		if i := slices.IndexFunc(rest, func(p *pendingLine) bool { return p.written == nil }); i >= 0 {
+		if i := slices.IndexFunc(rest, func(p *pendingLine) bool { return p.optional }); i >= 0 {
 			l.waiting = slices.Delete(l.waiting, i+1, i+2)
 			l.dropped++
 		}
 	}
+	line := &pendingLine{text, optional, make(chan struct{})}
 	if l.waiting = append(l.waiting, line); len(l.waiting) == 1 {
 		go l.write()
 	}
+	return line.written
 }
 
 // write writes until no line is waiting.
@@ -88,9 +86,7 @@ func (l *lines) write() {
 		if line.text != "" {
 			_, _ = io.WriteString(l.w, line.text) // there is nowhere to report an error
 		}
-		if line.written != nil {
-			close(line.written)
-		}
+		close(line.written)
 		l.mu.Lock()
 		if n := l.dropped; n > 0 && l.note != nil {
 			l.dropped = 0

@@ -92,7 +92,11 @@ func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, e
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	spec, err := newLockSpec(cmd, &f.lockFlags, append(args[:1:1], f.also...), f.options()...)
+	var opts []leasehold.Option
+	if f.atLeast != 0 {
+		opts = append(opts, leasehold.WithMinHold(time.Duration(f.atLeast)))
+	}
+	spec, err := newLockSpec(cmd, &f.lockFlags, append(args[:1:1], f.also...), opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -101,14 +105,6 @@ func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, e
 		return nil, err
 	}
 	return &runCommand{lockSpec: spec, runFlags: f, grace: grace}, nil
-}
-
-// options returns the options that only a run has.
-func (f *runFlags) options() []leasehold.Option {
-	if f.atLeast == 0 {
-		return nil
-	}
-	return []leasehold.Option{leasehold.WithMinHold(time.Duration(f.atLeast))}
 }
 
 // argv returns the command: the arguments after NAME, or a shell with the string of -c,

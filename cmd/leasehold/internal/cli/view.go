@@ -34,21 +34,17 @@ func ownerName(owner string, foreign bool) string {
 // printable replaces control characters in text of another program: a terminal could obey
 // them.
 func printable(text string) string {
+	return strings.ReplaceAll(printableLines(text), "\n", "\uFFFD")
+}
+
+// printableLines is printable for text of several lines: an error may quote another program.
+func printableLines(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		if r == '\n' || unicode.IsPrint(r) {
 			return r
 		}
 		return '\uFFFD'
 	}, text)
-}
-
-// printableLines applies printable to each line of a text: an error may quote another program.
-func printableLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := range lines {
-		lines[i] = printable(lines[i])
-	}
-	return strings.Join(lines, "\n")
 }
 
 // row returns a lock as a row of the table of "list".
