@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -66,8 +67,9 @@ type Process struct {
 	stopAt   int64
 	timer    *time.Timer // acts in the place of a guard that let a time pass
 	acted    bool        // it did
-	stuck    bool        // a process cannot be ended
 	acting   sync.WaitGroup
+
+	stuck atomic.Bool // a process cannot be ended: the guard does not hang, but waits for it
 }
 
 // Start runs the command. The error is a [*StartError] if the command cannot be executed,
@@ -312,7 +314,7 @@ func (p *Process) actForGuard() {
 		if time.Now().Before(end) {
 			continue
 		}
-		if alive == 0 || !p.isStuck() {
+		if alive == 0 || !p.stuck.Load() {
 			break
 		}
 		longest = rareLook
@@ -322,20 +324,10 @@ func (p *Process) actForGuard() {
 
 // survives reports a process that cannot be ended.
 func (p *Process) survives(pid int, denied bool) {
-	p.mu.Lock()
-	p.stuck = true
-	p.mu.Unlock()
+	p.stuck.Store(true)
 	if p.onSurvivor != nil {
 		p.onSurvivor(Survivor{Pid: pid, UID: userOf(pid), Denied: denied})
 	}
-}
-
-// isStuck reports whether a process was found that cannot be ended: the guard does not
-// hang then, but waits for it.
-func (p *Process) isStuck() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stuck
 }
 
 // ended waits for the guard's end, at most for d.
