@@ -122,7 +122,7 @@ func dropSignals() {
 // clock last: wrapper and guard may have been stopped for long since the deadline was set.
 func (g *guard) start() error {
 	g.plan = plan{grace: int64(g.spec.Grace), deadline: g.spec.Deadline}
-	attr := &syscall.ProcAttr{Dir: g.spec.Dir, Env: g.spec.Env, Files: []uintptr{0, 1, 2}, Sys: childAttr()}
+	attr := &syscall.ProcAttr{Env: g.spec.Env, Files: []uintptr{0, 1, 2}, Sys: childAttr()}
 	attr.Sys.Foreground = g.spec.Foreground // on descriptor Ctty, 0
 	if due(g.deadline, clock()) {
 		return ErrTooLate
@@ -135,7 +135,7 @@ func (g *guard) start() error {
 		}
 	}
 	pid, err := syscall.ForkExec(path, args, attr)
-	if err == syscall.ENOEXEC && script(at(g.spec.Dir, g.spec.Path)) {
+	if err == syscall.ENOEXEC && script(g.spec.Path) {
 		args := append([]string{"/bin/sh", g.spec.Path}, g.spec.Args[1:]...)
 		pid, err = syscall.ForkExec(args[0], args, attr)
 	}

@@ -13,10 +13,10 @@ import (
 var errNotFound = errors.New("executable file not found in $PATH")
 
 // lookup finds the program as execvp does: a name with a slash is used as it is, other names
-// are searched in the PATH of env. Relative paths are relative to dir.
-func lookup(name, dir string, env []string) (string, error) {
+// are searched in the PATH of env.
+func lookup(name string, env []string) (string, error) {
 	if strings.Contains(name, "/") {
-		return name, usable(at(dir, name))
+		return name, usable(name)
 	}
 	search := searchPath(env)
 	if name == "" || search == "" {
@@ -28,7 +28,7 @@ func lookup(name, dir string, env []string) (string, error) {
 		if d != "" {
 			path = strings.TrimSuffix(d, "/") + "/" + name
 		}
-		switch e := usable(at(dir, path)); {
+		switch e := usable(path); {
 		case e == nil:
 			return path, nil
 		case errors.Is(e, syscall.EACCES):
@@ -51,13 +51,6 @@ func usable(path string) error {
 		return syscall.EACCES
 	}
 	return nil
-}
-
-func at(dir, path string) string {
-	if dir == "" || strings.HasPrefix(path, "/") {
-		return path
-	}
-	return dir + "/" + path
 }
 
 func searchPath(env []string) string {

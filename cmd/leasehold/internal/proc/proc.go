@@ -23,11 +23,9 @@ type Command struct {
 	Args []string
 	// Env is the environment, nil for the caller's.
 	Env []string
-	// Dir is the working directory, empty for the caller's.
-	Dir string
-	// Stdin, Stdout and Stderr are inherited as they are; nil stands for the
-	// caller's own. Further descriptors that the caller itself inherited pass too.
-	Stdin, Stdout, Stderr *os.File
+	// Stdin and Stdout are inherited as they are; nil stands for the caller's own. Standard error
+	// and further descriptors that the caller itself inherited pass too.
+	Stdin, Stdout *os.File
 	// Grace is the time between TERM and KILL at the deadline, and for processes that the
 	// command leaves behind. Zero means KILL at once.
 	Grace time.Duration
@@ -38,8 +36,8 @@ type Command struct {
 	// in it are forwarded, so that no signal is lost, or forwarded twice.
 	// Then the caller goes on to listen, or stops.
 	Signals chan os.Signal
-	// Prepared, if not nil, is a guard that was started before, see [Prepare]. Stdin,
-	// Stdout and Stderr are nil then. Start uses it if it lives, and starts another one
+	// Prepared, if not nil, is a guard that was started before, see [Prepare]. Stdin and
+	// Stdout are nil then. Start uses it if it lives, and starts another one
 	// if not.
 	Prepared *Prepared
 	// Survivor, if not nil, is called for a process that TERM or KILL does not end, and

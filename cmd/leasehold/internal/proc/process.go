@@ -76,7 +76,7 @@ type Process struct {
 // and [ErrTooLate] if its deadline has passed before it could begin.
 // Every started Process must be waited for, or at least until Done.
 func Start(cmd Command) (*Process, error) {
-	if cmd.Prepared != nil && (cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil) {
+	if cmd.Prepared != nil && (cmd.Stdin != nil || cmd.Stdout != nil) {
 		return nil, errors.New("proc: a prepared guard has the caller's own input and output")
 	}
 	s, err := cmd.spec()
@@ -122,28 +122,20 @@ func (cmd *Command) spec() (spec, error) {
 	if cmd.Grace < 0 {
 		return spec{}, fmt.Errorf("proc: negative grace %v", cmd.Grace)
 	}
-	if cmd.Dir != "" {
-		if info, err := os.Stat(cmd.Dir); err != nil || !info.IsDir() {
-			return spec{}, &StartError{Name: cmd.Dir, Err: syscall.ENOTDIR}
-		}
-	}
 	env := cmd.Env
 	if env == nil {
 		env = os.Environ()
 	}
 	env = lastOfEach(env)
-	if hasNUL(cmd.Args) || hasNUL(env) || hasNUL([]string{cmd.Dir}) {
+	if hasNUL(cmd.Args) || hasNUL(env) {
 		return spec{}, &StartError{Name: strings.ReplaceAll(cmd.Args[0], fieldEnd, "?"), Err: syscall.EINVAL}
 	}
-	path, err := lookup(cmd.Args[0], cmd.Dir, env)
+	path, err := lookup(cmd.Args[0], env)
 	if err != nil {
 		missing := errors.Is(err, errNotFound) || errors.Is(err, os.ErrNotExist)
 		return spec{}, &StartError{Name: cmd.Args[0], Err: err, missing: missing}
 	}
-	s := spec{
-		Path: path, Args: cmd.Args, Env: env, Dir: cmd.Dir,
-		Grace: cmd.Grace, Deadline: reading(cmd.Deadline),
-	}
+	s := spec{Path: path, Args: cmd.Args, Env: env, Grace: cmd.Grace, Deadline: reading(cmd.Deadline)}
 	if addresses(env, os.Getpid()) {
 		s.Addressee = os.Getpid()
 	}
@@ -193,7 +185,7 @@ func forkGuard(cmd Command, socket int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	files := []uintptr{descriptor(cmd.Stdin, 0), descriptor(cmd.Stdout, 1), descriptor(cmd.Stderr, 2)}
+	files := []uintptr{descriptor(cmd.Stdin, 0), descriptor(cmd.Stdout, 1), 2}
 	// Descriptors that the wrapper inherited, for example from make or systemd, keep
 	// their numbers. The socket takes the first free number.
 	for inherited(len(files)) {

@@ -57,7 +57,6 @@ type spec struct {
 	Path       string
 	Args       []string
 	Env        []string
-	Dir        string
 	Grace      time.Duration
 	Deadline   int64 // by the shared clock, or 0
 	Foreground bool  // hand the terminal on descriptor 0 to the child
@@ -72,10 +71,9 @@ type specHeader struct {
 	Args, Bytes     int64
 }
 
-// encode returns the spec as a message. Its text is path and directory, the arguments, the
-// environment.
+// encode returns the spec as a message. Its text is the path, the arguments, the environment.
 func (s spec) encode() []byte {
-	text := strings.Join(slices.Concat([]string{s.Path, s.Dir}, s.Args, s.Env), fieldEnd)
+	text := strings.Join(slices.Concat([]string{s.Path}, s.Args, s.Env), fieldEnd)
 	header := encode(specHeader{int64(s.Grace), s.Deadline, s.Foreground, int64(s.Addressee), int64(len(s.Args)), int64(len(text))})
 	return append(header, text...)
 }
@@ -93,11 +91,11 @@ func readSpec(r io.Reader) (spec, error) {
 		return spec{}, err
 	}
 	fields := strings.Split(string(text), fieldEnd)
-	if h.Args < 0 || h.Args > int64(len(fields)-2) {
+	if h.Args < 0 || h.Args > int64(len(fields)-1) {
 		return spec{}, fmt.Errorf("proc: %d arguments in %d fields", h.Args, len(fields))
 	}
 	return spec{
-		Path: fields[0], Dir: fields[1], Args: fields[2 : 2+h.Args], Env: fields[2+h.Args:],
+		Path: fields[0], Args: fields[1 : 1+h.Args], Env: fields[1+h.Args:],
 		Grace: time.Duration(h.Grace), Deadline: h.Deadline, Foreground: h.Foreground, Addressee: int(h.Addressee),
 	}, nil
 }

@@ -14,7 +14,7 @@ import (
 func TestMessages_ArriveAsTheyWereSent(t *testing.T) {
 	var wire bytes.Buffer
 	s := spec{
-		Path: "./a b", Dir: "/tmp/\xff", Args: []string{"a b", "", "\xfe\n", "ü"}, Env: []string{"A=", "B=1\n2"},
+		Path: "./a b/\xff", Args: []string{"a b", "", "\xfe\n", "ü"}, Env: []string{"A=", "B=1\n2"},
 		Grace: 10 * time.Second, Deadline: -5, Foreground: true, Addressee: 4711,
 	}
 	o := order{Kind: orderDeadline, Signal: int32(syscall.SIGTERM), At: 1 << 60}
@@ -60,7 +60,7 @@ func TestMessages_WhatIsNoneIsAnError(t *testing.T) {
 		}
 	}
 	for _, args := range []int64{-1, 2, 1 << 62} {
-		text := "p\x00\x00a"
+		text := "p\x00a"
 		message := append(encode(specHeader{Args: args, Bytes: int64(len(text))}), text...)
 		if _, err := readSpec(bytes.NewReader(message)); err == nil {
 			t.Errorf("a spec with one argument is accepted, where its header counts %d", args)
