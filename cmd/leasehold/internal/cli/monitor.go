@@ -94,7 +94,7 @@ func (m *monitor) look(p *proc.Process) {
 	if slices.ContainsFunc(m.wanted, closed) {
 		m.wanted = nil
 		m.cmd.report.wanted(m.leases.main, m.cmd.runFlags.onWanted)
-		_ = p.Signal(syscall.Signal(m.cmd.runFlags.onWanted)) // without effect once it has ended
+		p.Signal(syscall.Signal(m.cmd.runFlags.onWanted))
 	}
 	if limit := m.limit(); !m.deadline.IsZero() && limit.After(m.deadline) {
 		m.deadline = limit

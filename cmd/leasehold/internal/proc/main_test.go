@@ -368,13 +368,6 @@ func kill(t *testing.T, pid int, sig syscall.Signal) {
 	}
 }
 
-func send(t *testing.T, p *Process, sig syscall.Signal) {
-	t.Helper()
-	if err := p.Signal(sig); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // must panics on errors that cannot happen, and on errors in roles, which have no test.
 func must(err error) {
 	if err != nil {

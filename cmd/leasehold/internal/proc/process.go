@@ -219,19 +219,11 @@ func descriptor(f *os.File, own uintptr) uintptr {
 // Pid returns the command's process id, which is also the id of its process group.
 func (p *Process) Pid() int { return p.pid }
 
-// Signal sends sig to the command's process group.
-func (p *Process) Signal(sig os.Signal) error {
-	s, ok := sig.(syscall.Signal)
-	if !ok {
-		return fmt.Errorf("proc: unsupported signal %v", sig)
-	}
+// Signal sends sig to the command's process group. It has no effect after the command's end.
+func (p *Process) Signal(sig syscall.Signal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
-		return os.ErrProcessDone
-	}
-	p.send(order{Kind: orderSignal, Signal: int32(s)})
-	return nil
+	p.send(order{Kind: orderSignal, Signal: int32(sig)})
 }
 
 // SetDeadline sets the time by which the command and all its descendants must be gone;

@@ -130,7 +130,7 @@ func TestRun_ABackgroundCommandGetsNoSignals(t *testing.T) {
 	p, out := start(t, cmd)
 	out.want("up")
 	kill(t, os.Getpid(), syscall.SIGWINCH)
-	send(t, p, syscall.SIGUSR1)
+	p.Signal(syscall.SIGUSR1)
 	out.want("SIGUSR1")
 }
 
@@ -142,7 +142,7 @@ func TestRun_TheExitCodeSurvivesASignalAtTheLastMoment(t *testing.T) {
 		}
 		for running := true; running; {
 			kill(t, os.Getpid(), syscall.SIGWINCH)
-			_ = p.Signal(syscall.SIGCONT) // fails at the end
+			p.Signal(syscall.SIGCONT) // without effect at the end
 			select {
 			case <-p.Done():
 				running = false
@@ -167,7 +167,7 @@ func TestRun_ManyCommandsAtOnceDoNotMeddleWithOneAnother(t *testing.T) {
 				return
 			}
 			p.SetDeadline(time.Now().Add(time.Minute))
-			_ = p.Signal(syscall.SIGCONT)
+			p.Signal(syscall.SIGCONT)
 			if r, err := p.Wait(); err != nil || r != (Result{Code: code}) {
 				t.Errorf("%+v, %v; want code %d", r, err, code)
 			}

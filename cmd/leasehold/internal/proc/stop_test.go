@@ -37,7 +37,7 @@ func TestStop_AChildThatWasStoppedObeys(t *testing.T) {
 	cmd.Background = true
 	p, out := start(t, cmd)
 	out.want("up")
-	send(t, p, syscall.SIGSTOP)
+	p.Signal(syscall.SIGSTOP)
 	p.Stop(time.Hour)
 	if r := wait(t, p); r != (Result{Code: 7, Stopped: true}) {
 		t.Errorf("%+v, want the child's own code 7", r)

@@ -47,7 +47,7 @@ func (p *Process) forward(sig syscall.Signal) {
 	case syscall.SIGCONT:
 		p.tty.resumed()
 	}
-	_ = p.Signal(sig) // without effect once it has ended
+	p.Signal(sig)
 }
 
 // follow stops the wrapper after the child was stopped.
@@ -70,7 +70,7 @@ func (p *Process) follow(sig syscall.Signal) {
 			p.Stop(p.grace) // it would wait forever for the terminal
 		}
 	}
-	_ = p.Signal(syscall.SIGCONT)
+	p.Signal(syscall.SIGCONT)
 }
 
 // relieve ends the wrapper's work in place of the guard, because the guard's pid is valid
