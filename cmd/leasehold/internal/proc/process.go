@@ -44,16 +44,14 @@ const (
 
 // Process is a running command. Its methods may be called by several goroutines.
 type Process struct {
-	pid        int
-	grace      time.Duration
-	onSurvivor func(Survivor) // or nil
-	onLeftover func(pid int)  // or nil
-	guard      *os.Process
-	link       *link
-	tty        *terminal
-	signals    chan os.Signal
-	listens    bool // to signals, which are no caller's
-	typed      bool // owned by supervise: no interrupt was forwarded
+	cmd     Command
+	pid     int
+	guard   *os.Process
+	link    *link
+	tty     *terminal
+	signals chan os.Signal
+	listens bool // to signals, which are no caller's
+	typed   bool // owned by supervise: no interrupt was forwarded
 
 	reportsDone chan struct{} // closed after the guard's last report
 	done        chan struct{}
@@ -84,7 +82,7 @@ func Start(cmd Command) (*Process, error) {
 		return nil, err
 	}
 	ownChildren.adopt()
-	p := &Process{grace: cmd.Grace, onSurvivor: cmd.Survivor, onLeftover: cmd.Leftover, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
+	p := &Process{cmd: cmd, signals: cmd.Signals, reportsDone: make(chan struct{}), done: make(chan struct{}), typed: true}
 	if p.signals == nil {
 		p.signals, p.listens = make(chan os.Signal, 64), true
 	}
@@ -98,7 +96,7 @@ func Start(cmd Command) (*Process, error) {
 		}
 		dropPipe()
 	}
-	if err := p.start(cmd, s); err != nil {
+	if err := p.start(s); err != nil {
 		p.release()
 		return nil, err
 	}
@@ -149,10 +147,10 @@ func hasNUL(all []string) bool {
 
 // start takes the prepared guard if it lives, or starts one, and waits until the guard has
 // started the child, or failed to.
-func (p *Process) start(cmd Command, s spec) error {
-	if p.guard, p.link = cmd.Prepared.take(); p.guard == nil {
+func (p *Process) start(s spec) error {
+	if p.guard, p.link = p.cmd.Prepared.take(); p.guard == nil {
 		var err error
-		if p.guard, p.link, err = startGuard(cmd); err != nil {
+		if p.guard, p.link, err = startGuard(p.cmd); err != nil {
 			return err
 		}
 	}
@@ -175,7 +173,7 @@ func (p *Process) start(cmd Command, s spec) error {
 	if first.Late {
 		return ErrTooLate
 	}
-	return &StartError{Name: cmd.Args[0], Err: syscall.Errno(first.Errno)}
+	return &StartError{Name: p.cmd.Args[0], Err: syscall.Errno(first.Errno)}
 }
 
 // forkGuard starts the guard in a process group of its own, so that signals to the
@@ -309,8 +307,8 @@ func (p *Process) actForGuard() {
 // survives reports a process that cannot be ended.
 func (p *Process) survives(pid int, denied bool) {
 	p.stuck.Store(true)
-	if p.onSurvivor != nil {
-		p.onSurvivor(Survivor{Pid: pid, UID: userOf(pid), Denied: denied})
+	if p.cmd.Survivor != nil {
+		p.cmd.Survivor(Survivor{Pid: pid, UID: userOf(pid), Denied: denied})
 	}
 }
 

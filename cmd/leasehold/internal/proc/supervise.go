@@ -24,8 +24,8 @@ func (p *Process) supervise() {
 			case r.Kind == reportDeadline:
 				p.confirmed(r.At)
 			case r.Kind == reportLeftover:
-				if p.onLeftover != nil {
-					p.onLeftover(int(r.Pid))
+				if p.cmd.Leftover != nil {
+					p.cmd.Leftover(int(r.Pid))
 				}
 			case r.Kind == reportSurvives:
 				p.survives(int(r.Pid), syscall.Errno(r.Errno) == syscall.EPERM)
@@ -67,7 +67,7 @@ func (p *Process) follow(sig syscall.Signal) {
 		}
 		p.tty.resumed()
 		if wants && !p.tty.childIsForeground() {
-			p.Stop(p.grace) // it would wait forever for the terminal
+			p.Stop(p.cmd.Grace) // it would wait forever for the terminal
 		}
 	}
 	p.Signal(syscall.SIGCONT)
