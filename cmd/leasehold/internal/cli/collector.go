@@ -52,25 +52,20 @@ func newCollector(getenv func(string) string) (*collector, error) {
 	c.client = &http.Client{Timeout: collectorTimeout, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse // the headers may hold a password for this collector
 	}}
-	for _, variable := range []struct {
-		word string
-		set  func(string) error
-	}{
-		{"PROTOCOL", c.setProtocol}, {"ENDPOINT", c.setEndpoint}, {"HEADERS", c.setHeaders},
-		{"TIMEOUT", c.setTimeout}, {"COMPRESSION", c.setCompression},
-	} {
-		value := otlpVariable(getenv, variable.word)
-		if value == "" {
-			continue
-		}
-		if err := variable.set(value); err != nil {
-			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_%s: %w", variable.word, err)
+	for _, word := range []string{"PROTOCOL", "ENDPOINT", "HEADERS", "TIMEOUT", "COMPRESSION"} {
+		if value := otlpVariable(getenv, word); value != "" {
+			if err := c.set(word, value); err != nil {
+				return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_%s: %w", word, err)
+			}
 		}
 	}
 	if getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" { // it is for all signals
 		c.url = strings.TrimSuffix(c.url, "/") + "/v1/traces"
 	}
 	c.header.Set("Content-Type", "application/x-protobuf")
+	if c.zipped {
+		c.header.Set("Content-Encoding", "gzip")
+	}
 	config, err := collectorTLS(getenv)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = config
@@ -87,19 +82,33 @@ func otlpVariable(getenv func(string) string, word string) string {
 	return getenv("OTEL_EXPORTER_OTLP_" + word)
 }
 
-func (c *collector) setProtocol(text string) error {
-	if text != "http/protobuf" {
-		return fmt.Errorf("%q is not spoken, but http/protobuf is", text)
+// set sets the value of a variable. The errors do not quote values that may hold a password.
+func (c *collector) set(word, text string) error {
+	switch word {
+	case "PROTOCOL":
+		if text != "http/protobuf" {
+			return fmt.Errorf("%q is not spoken, but http/protobuf is", text)
+		}
+	case "ENDPOINT":
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return errors.New("not an http or https URL")
+		}
+		c.url = text
+	case "HEADERS":
+		return c.setHeaders(text)
+	case "TIMEOUT":
+		ms, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || ms <= 0 {
+			return fmt.Errorf("%q is not a number of milliseconds above 0", text)
+		}
+		c.client.Timeout = time.Duration(ms) * time.Millisecond
+	case "COMPRESSION":
+		if text != "gzip" && text != "none" {
+			return fmt.Errorf("%q is neither gzip nor none", text)
+		}
+		c.zipped = text == "gzip"
 	}
-	return nil
-}
-
-func (c *collector) setEndpoint(text string) error {
-	u, err := url.Parse(text)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return errors.New("not an http or https URL") // it may hold a password
-	}
-	c.url = text
 	return nil
 }
 
@@ -108,30 +117,9 @@ func (c *collector) setHeaders(text string) error {
 		name, value, ok := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if name = strings.TrimSpace(name); !ok || err != nil || name == "" {
-			return errors.New("not of the form name=value,name=value") // it may hold a password
+			return errors.New("not of the form name=value,name=value")
 		}
 		c.header.Set(name, value)
-	}
-	return nil
-}
-
-func (c *collector) setTimeout(text string) error {
-	ms, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || ms <= 0 {
-		return fmt.Errorf("%q is not a number of milliseconds above 0", text)
-	}
-	c.client.Timeout = time.Duration(ms) * time.Millisecond
-	return nil
-}
-
-func (c *collector) setCompression(text string) error {
-	switch text {
-	case "gzip":
-		c.zipped = true
-		c.header.Set("Content-Encoding", "gzip")
-	case "none":
-	default:
-		return fmt.Errorf("%q is neither gzip nor none", text)
 	}
 	return nil
 }
