@@ -186,5 +186,7 @@ func (f *breakFlags) report(cmd *cobra.Command, s driver.Snapshot, outcome, fail
 
 func (f *breakFlags) selectedLease(s driver.Snapshot, outcome, failure string) broken {
 	h := s.Holders[0]
-	return broken{Key: s.Key, Lease: h.ID, Owner: h.Owner, Token: h.Token, Reason: f.reason, Outcome: outcome, Error: failure}
+	return broken{
+		Key: s.Key, Lease: h.ID, Owner: h.Owner, Token: h.Token, Reason: f.reason, Outcome: outcome, Error: failure,
+	}
 }

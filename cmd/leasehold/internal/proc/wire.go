@@ -74,8 +74,11 @@ type specHeader struct {
 // encode returns the spec as a message. Its text is the path, the arguments, the environment.
 func (s spec) encode() []byte {
 	text := strings.Join(slices.Concat([]string{s.Path}, s.Args, s.Env), fieldEnd)
-	header := encode(specHeader{int64(s.Grace), s.Deadline, s.Foreground, int64(s.Addressee), int64(len(s.Args)), int64(len(text))})
-	return append(header, text...)
+	header := specHeader{
+		Grace: int64(s.Grace), Deadline: s.Deadline, Foreground: s.Foreground, Addressee: int64(s.Addressee),
+		Args: int64(len(s.Args)), Bytes: int64(len(text)),
+	}
+	return append(encode(header), text...)
 }
 
 func readSpec(r io.Reader) (spec, error) {
