@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/check"
 )
 
 func newRenew(g *global) *cobra.Command {
@@ -128,18 +126,12 @@ func failedRef(ref driver.Ref, err error, unanswered bool) error {
 	return fmt.Errorf("lock %q: %w", ref.Key, err)
 }
 
-// leaseID is the syntax of lease ids.
-var leaseID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`) })
-
 func checkRef(ref driver.Ref) error {
-	if !leaseID().MatchString(ref.ID) {
+	if check.ID(ref.ID) != nil {
 		return usage("%q is not the id of a lease", ref.ID)
 	}
-	client, err := leasehold.New(memdriver.New())
-	if err != nil {
-		return err
+	if err := check.Key(ref.Key); err != nil {
+		return fmt.Errorf("leasehold: lock %q: %w", ref.Key, err)
 	}
-	defer client.Close()
-	_, err = client.Inspect(noContext, ref.Key) // checks the key
-	return err
+	return nil
 }
