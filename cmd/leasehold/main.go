@@ -10,8 +10,6 @@ import (
 
 func main() {
 	err := cli.Run(os.Args[1:])
-	if sig := cli.DiedOf(err); sig != 0 {
-		cli.Die(sig)
-	}
+	cli.Die(err)
 	os.Exit(cli.ExitCode(err))
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // Run executes the command line args, without the program's name, and prints errors and
-// advice on standard error. Main passes the returned error to [ExitCode] and [DiedOf].
+// advice on standard error. Main passes the returned error to [Die] and [ExitCode].
 // A SIGQUIT ends Run at once while neither a wait nor a child handles it; the end of the
 // process then ends the goroutines of Run. Run is called once per process.
 func Run(args []string) error {

@@ -58,27 +58,21 @@ func ExitCode(err error) int {
 	return codeUsage // cobra's own errors are about the call
 }
 
-// DiedOf returns the signal by which the process should die after [Run] returned err, so
-// that a surrounding shell script ends too; 0 for none.
-func DiedOf(err error) syscall.Signal {
+// Die sends the signal of a Ctrl-C or Ctrl-\ to the whole process group if [Run] returned its
+// error err because of that, so that a surrounding shell script ends too. If it returns, the
+// process exits with [ExitCode].
+func Die(err error) {
 	var exit *exitError
-	if errors.As(err, &exit) {
-		return exit.die
+	switch {
+	case !errors.As(err, &exit) || exit.die == 0:
+	case exit.die == syscall.SIGQUIT:
+		signal.Ignore(exit.die) // Go would print the stacks of all goroutines
+		_ = syscall.Kill(0, exit.die)
+	default:
+		signal.Reset(exit.die)
+		_ = syscall.Kill(0, exit.die) // if it fails, the exit code remains
+		time.Sleep(time.Second)       // another thread may receive it
 	}
-	return 0
-}
-
-// Die sends the signal of a Ctrl-C or Ctrl-\ to the whole process group, so that a
-// surrounding shell script ends too. If it returns, the process exits with [ExitCode].
-func Die(sig syscall.Signal) {
-	if sig == syscall.SIGQUIT {
-		signal.Ignore(sig) // Go would print the stacks of all goroutines
-		_ = syscall.Kill(0, sig)
-		return
-	}
-	signal.Reset(sig)
-	_ = syscall.Kill(0, sig) // if it fails, the exit code remains
-	time.Sleep(time.Second)  // another thread may receive it
 }
 
 func usage(format string, args ...any) error {

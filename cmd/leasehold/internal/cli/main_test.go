@@ -58,9 +58,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(tests{m}, map[string]func(){
 		"leasehold": func() { // as in cmd/leasehold
 			err := cli.Run(os.Args[1:])
-			if sig := cli.DiedOf(err); sig != 0 {
-				cli.Die(sig)
-			}
+			cli.Die(err)
 			os.Exit(cli.ExitCode(err))
 		},
 	})
