@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,12 +36,7 @@ func (s *selection) register(cmd *cobra.Command) {
 
 // selected reports whether the call selects leases by flags.
 func (s *selection) selected(cmd *cobra.Command) bool {
-	for _, name := range selectors {
-		if cmd.Flags().Changed(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(selectors, cmd.Flags().Changed)
 }
 
 // check refuses a name or --force-holder next to a selection, and an empty value, which would

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,9 +65,6 @@ func (s *leaseSet) failed(err error) error {
 
 // done returns a channel that is closed when a lease is over.
 func (s *leaseSet) done() <-chan struct{} {
-	if len(s.leases) == 1 {
-		return s.main.Context().Done()
-	}
 	first := make(chan struct{})
 	over := sync.OnceFunc(func() { close(first) })
 	for _, l := range s.leases {
@@ -86,12 +84,7 @@ func (s *leaseSet) deadline() time.Time {
 }
 
 func (s *leaseSet) unconfirmed() bool {
-	for _, l := range s.leases {
-		if l.State() == leasehold.Unconfirmed {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.leases, func(l *leasehold.Lease) bool { return l.State() == leasehold.Unconfirmed })
 }
 
 // release releases all leases at once. ended is the loss that ended the command, or nil.
