@@ -126,7 +126,7 @@ func newRoot(g *global) *cobra.Command {
 	root.Flags().BoolVar(&version, "version", false, "print the version")
 	g.flags(root.PersistentFlags())
 	root.AddCommand(newRun(g), newElect(g), newAcquire(g), newRenew(g), newRelease(g), newWait(g),
-		newList(g), newInspect(g), newWatch(g), newBreak(g), newDoctor(g), newSchema(g), newServe(g), newHealth(g), newBench(g), newVersion(g))
+		newList(g), newInspect(g), newWatch(g), newBreak(g), newDoctor(g), newSchema(g), newServe(g), newHealth(), newBench(g), newVersion(g))
 	root.PersistentPreRunE = g.prepare
 	for _, verb := range root.Commands() {
 		run := verb.RunE

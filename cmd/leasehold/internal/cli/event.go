@@ -68,22 +68,14 @@ func newReporter(w io.Writer, asJSON bool, level int) reporter {
 
 // say writes an event by write, which is now, soon or later of the reporter's lines. Soon is
 // for a line that must precede the output of a command that is about to begin, and later for
-// goroutines on which leases depend.
+// goroutines on which leases depend. The level may exclude the event from text.
 func (r *reporter) say(write func(string), level int, e event, format string, args ...any) {
-	if text := r.text(level, e, format, args...); text != "" {
-		write(text)
-	}
-}
-
-// text returns the line, or "" if the level excludes it.
-func (r *reporter) text(level int, e event, format string, args ...any) string {
 	switch {
 	case r.json:
-		return e.String()
+		write(e.String())
 	case level <= r.level:
-		return fmt.Sprintf("leasehold: "+format+"\n", args...)
+		write(fmt.Sprintf("leasehold: "+format+"\n", args...))
 	}
-	return ""
 }
 
 func (r *reporter) acquired(l *leasehold.Lease, owner string, waited time.Duration) {

@@ -19,15 +19,14 @@ import (
 
 // healthFlags are the flags of `leasehold health`.
 type healthFlags struct {
-	*global
 	live       bool
 	timeout    duration
 	ca         string
 	skipVerify bool
 }
 
-func newHealth(g *global) *cobra.Command {
-	f := &healthFlags{global: g, timeout: duration(5 * time.Second)}
+func newHealth() *cobra.Command {
+	f := &healthFlags{timeout: duration(5 * time.Second)}
 	cmd := &cobra.Command{
 		Use:   "health [flags] [URL]",
 		Short: "Ask a service of \"leasehold serve\" whether it is ready",
