@@ -25,7 +25,7 @@ type benchFlags struct {
 }
 
 func newBench(g *global) *cobra.Command {
-	f := &benchFlags{global: g, lasting: duration(6 * time.Second)}
+	f := &benchFlags{global: g}
 	cmd := &cobra.Command{
 		Use:   "bench [flags]",
 		Short: "Measure the store",
@@ -49,7 +49,7 @@ it. Compare only results of one machine.
 		RunE: g.withClient(f.measure),
 	}
 	flags := cmd.Flags()
-	flags.Var(&f.lasting, "for", "duration of the measurement")
+	durationVar(flags, &f.lasting, "for", 6*time.Second, "duration of the measurement")
 	flags.IntVar(&f.goroutines, "goroutines", 16, "number of goroutines that measure the throughput, `N`")
 	return cmd
 }

@@ -22,7 +22,7 @@ import (
 const codeUnsafe = 1
 
 func newDoctor(g *global) *cobra.Command {
-	ttl := duration(30 * time.Second)
+	var ttl duration
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [URL...]",
 		Short: "Check whether the locks of a store are safe",
@@ -44,7 +44,7 @@ a finding makes locks unsafe.
 			return g.doctor(cmd, urls, time.Duration(ttl))
 		},
 	}
-	cmd.Flags().Var(&ttl, "ttl", "time to live to test with")
+	durationVar(cmd.Flags(), &ttl, "ttl", 30*time.Second, "time to live to test with")
 	return cmd
 }
 

@@ -12,11 +12,10 @@ import (
 // duration is a flag that takes seconds, as flock(1) does, or a Go duration.
 type duration time.Duration
 
-// durationFlag registers a flag with its default.
-func durationFlag(flags *pflag.FlagSet, name string, value time.Duration, usage string) *duration {
-	d := duration(value)
-	flags.Var(&d, name, usage)
-	return &d
+// durationVar registers a flag with its default.
+func durationVar(flags *pflag.FlagSet, d *duration, name string, value time.Duration, usage string) {
+	*d = duration(value)
+	flags.Var(d, name, usage)
 }
 
 // Set implements [pflag.Value].

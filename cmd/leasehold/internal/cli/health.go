@@ -26,7 +26,7 @@ type healthFlags struct {
 }
 
 func newHealth() *cobra.Command {
-	f := &healthFlags{timeout: duration(5 * time.Second)}
+	f := new(healthFlags)
 	cmd := &cobra.Command{
 		Use:   "health [flags] [URL]",
 		Short: "Ask a service of \"leasehold serve\" whether it is ready",
@@ -49,7 +49,7 @@ service: a restart does not help if the store is away.
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&f.live, "live", false, "ask only whether the service is alive, without its store: GET /livez")
-	flags.Var(&f.timeout, "timeout", "how long to wait for the answer")
+	durationVar(flags, &f.timeout, "timeout", 5*time.Second, "how long to wait for the answer")
 	flags.StringVar(&f.ca, "ca", "", "`FILE` of authorities to trust in addition to the system's")
 	flags.BoolVar(&f.skipVerify, "skip-verify", false, "accept any certificate")
 	return cmd

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 )
@@ -26,7 +28,8 @@ func TestOperation_CommandOutlivesTheTimeToConfirmAHandOver(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		flags := newOperationFlags()
+		var flags operationFlags
+		flags.register(pflag.NewFlagSet("", pflag.ContinueOnError))
 		flags.command = "sleep 0.2"
 		if err := flags.shell().Do(lease.Context(), lease); err != nil {
 			return err

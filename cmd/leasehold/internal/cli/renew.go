@@ -16,7 +16,7 @@ import (
 )
 
 func newRenew(g *global) *cobra.Command {
-	ttl := duration(30 * time.Second)
+	var ttl duration
 	cmd := &cobra.Command{
 		Use:   "renew [flags] NAME ID",
 		Short: "Renew a lease that \"acquire\" has taken",
@@ -39,7 +39,7 @@ grant such a long lease; in both cases the lease ends at the same time as before
 			})
 		},
 	}
-	cmd.Flags().Var(&ttl, "ttl", "time to live of the lease from now on")
+	durationVar(cmd.Flags(), &ttl, "ttl", 30*time.Second, "time to live of the lease from now on")
 	return cmd
 }
 

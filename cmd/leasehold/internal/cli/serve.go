@@ -49,7 +49,7 @@ type serveFlags struct {
 }
 
 func newServe(g *global) *cobra.Command {
-	f := &serveFlags{global: g, drain: duration(30 * time.Second), operation: newOperationFlags()}
+	f := &serveFlags{global: g}
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Serve the locks of a store over HTTP, for programs in any language",
@@ -98,7 +98,7 @@ of --allowed-host, because a web page can make any other name lead here.
 	flags.StringArrayVar(&f.hosts, "allowed-host", nil, "`NAME` of the service, besides localhost and IP addresses, for requests without authentication; may be repeated")
 	flags.StringVar(&f.auditLog, "audit-log", "", "append the holder, times and end of each lease to `FILE`, as lines of JSON; HUP opens it again")
 	flags.Var(&f.delay, "drain-delay", "time between not ready at /readyz and the drain, in which requests are served as before")
-	flags.Var(&f.drain, "drain", "time for running operations to finish at the end of the service")
+	durationVar(flags, &f.drain, "drain", 30*time.Second, "time for running operations to finish at the end of the service")
 	flags.StringVar(&f.level, "log", "info", "least level of the log, `debug|info|warn|error`; requests have info")
 	flags.StringVar(&f.ui, "ui", "", "functions of the page at /, `off|read|full` (default: full if clients are authenticated, otherwise read)")
 	f.operation.register(flags)

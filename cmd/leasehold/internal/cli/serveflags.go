@@ -18,18 +18,19 @@ import (
 // limitFlags registers the flags that bound the requests of clients. The result returns the
 // options of their values.
 func limitFlags(flags *pflag.FlagSet) func() []server.Option {
+	var ttl, wait, store duration
 	body := flags.Int64("max-body", 64<<10, "most `BYTES` of a request's body")
-	ttl := durationFlag(flags, "max-ttl", 24*time.Hour, "longest time to live of a lease, and lock delay")
-	wait := durationFlag(flags, "max-wait", time.Minute, "longest time until an answer; a client that waits longer asks again")
+	durationVar(flags, &ttl, "max-ttl", 24*time.Hour, "longest time to live of a lease, and lock delay")
+	durationVar(flags, &wait, "max-wait", time.Minute, "longest time until an answer; a client that waits longer asks again")
 	perClient := flags.Int("max-waiters", 20_000, "most requests of one client that wait, `N`")
 	perKey := flags.Int("max-waiters-per-key", 20_000, "most requests for one lock that wait, `N`")
 	conns := flags.Int("max-connections", 0, "most connections, `N` (default: nine tenths of the descriptors that the process may have)")
 	undo := flags.Bool("undo-on-reset", true, "treat a reset right after the grant to a long poll as a client that died before it read; false behind balancers that reset")
-	store := durationFlag(flags, "store-timeout", 5*time.Second, "time limit of a request to the store; its outcome is unknown after it")
+	durationVar(flags, &store, "store-timeout", 5*time.Second, "time limit of a request to the store; its outcome is unknown after it")
 	return func() []server.Option {
 		opts := []server.Option{
-			server.WithMaxBody(*body), server.WithMaxTTL(time.Duration(*ttl)), server.WithMaxWait(time.Duration(*wait)),
-			server.WithMaxWaiters(*perClient, *perKey), server.WithStoreTimeout(time.Duration(*store)),
+			server.WithMaxBody(*body), server.WithMaxTTL(time.Duration(ttl)), server.WithMaxWait(time.Duration(wait)),
+			server.WithMaxWaiters(*perClient, *perKey), server.WithStoreTimeout(time.Duration(store)),
 			server.WithUndoOnReset(*undo),
 		}
 		if *conns != 0 {
@@ -50,20 +51,13 @@ type operationFlags struct {
 	quorum  string
 }
 
-func newOperationFlags() operationFlags {
-	return operationFlags{
-		length: duration(15 * time.Second), ttl: duration(30 * time.Second), wait: duration(30 * time.Second),
-		grace: duration(5 * time.Second), most: 1000,
-	}
-}
-
 func (f *operationFlags) register(flags *pflag.FlagSet) {
-	flags.Var(&f.length, "operation", "duration of the operation under /api/locks, which only waits")
+	durationVar(flags, &f.length, "operation", 15*time.Second, "duration of the operation under /api/locks, which only waits")
 	flags.StringVar(&f.command, "operation-command", "", "the operation is `STRING`, run with sh -c")
-	flags.Var(&f.ttl, "operation-ttl", "time to live of an operation's lease")
-	flags.Var(&f.wait, "operation-wait", "longest wait of an operation for its turn, with the pattern fair")
-	flags.Var(&f.grace, "operation-grace", "time between TERM and KILL for a command after the loss of its lock")
-	flags.IntVar(&f.most, "max-operations", f.most, "most operations at a time, `N`")
+	durationVar(flags, &f.ttl, "operation-ttl", 30*time.Second, "time to live of an operation's lease")
+	durationVar(flags, &f.wait, "operation-wait", 30*time.Second, "longest wait of an operation for its turn, with the pattern fair")
+	durationVar(flags, &f.grace, "operation-grace", 5*time.Second, "time between TERM and KILL for a command after the loss of its lock")
+	flags.IntVar(&f.most, "max-operations", 1000, "most operations at a time, `N`")
 	flags.StringVar(&f.quorum, "quorum-store", "", "store of the pattern redlock, a `URL` (default: the served store)")
 }
 
