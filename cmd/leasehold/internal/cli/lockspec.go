@@ -165,9 +165,6 @@ func newLockSpec(cmd *cobra.Command, f *lockFlags, names []string, opts ...lease
 	return spec, spec.checkLocks()
 }
 
-// unaudited reports that lines of the audit log are lost.
-func (spec *lockSpec) unaudited(err error) { spec.report.unaudited(spec.names[0], err) }
-
 // checkLocks tries the locks on an empty store in memory, so that invalid names and
 // options are refused by the same code and in the same words as later.
 func (spec *lockSpec) checkLocks() error {

@@ -26,8 +26,9 @@ type runCommand struct {
 }
 
 func (c *runCommand) run(parent context.Context) error {
-	opts := []leasehold.Option{leasehold.WithObserver(leasehold.Observer{Outage: c.report.outage})}
-	client, err := open(c.store, append(opts, c.runFlags.auditLog.options(c.unaudited)...)...)
+	opts := c.runFlags.auditLog.options(func(err error) { c.report.unaudited(c.names[0], err) })
+	opts = append(opts, leasehold.WithObserver(leasehold.Observer{Outage: c.report.outage}))
+	client, err := open(c.store, opts...)
 	if err != nil {
 		if c.runFlags.unprotected(err) {
 			ctx, watcher := watchSignals(parent)

@@ -30,21 +30,17 @@ func forwardedHere() []os.Signal {
 
 // anchored reports whether a process group has a member that is a child of the caller and
 // was not reaped. Its id then stands for no other group.
-func anchored(group int) bool {
-	for {
-		err := unix.Waitid(unix.P_PGID, group, nil, unix.WEXITED|unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
-		if err != unix.EINTR {
-			return err == nil
-		}
-	}
-}
+func anchored(group int) bool { return findChild(unix.P_PGID, group, 0) == nil }
 
 // childless reports whether the caller certainly has no children.
-func childless() bool {
+func childless() bool { return findChild(unix.P_ALL, 0, unix.WALL) == unix.ECHILD }
+
+// findChild returns ECHILD if the caller has no such child. It reaps none.
+func findChild(idType, id, options int) error {
 	for {
-		err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil)
+		err := unix.Waitid(idType, id, nil, options|unix.WEXITED|unix.WSTOPPED|unix.WNOHANG|unix.WNOWAIT, nil)
 		if err != unix.EINTR {
-			return err == unix.ECHILD
+			return err
 		}
 	}
 }
