@@ -89,8 +89,11 @@ func (f *runFlags) runCommand(cmd *cobra.Command, args []string) (*runCommand, e
 	if err != nil {
 		return nil, err
 	}
-	if err := f.check(); err != nil {
-		return nil, err
+	switch {
+	case f.onLost != "kill" && f.onLost != "ignore":
+		return nil, usage("--on-lost %q is neither kill nor ignore", f.onLost)
+	case f.without != "fail" && f.without != "run" && f.without != "":
+		return nil, usage("--if-unavailable %q is neither fail nor run", f.without)
 	}
 	var opts []leasehold.Option
 	if f.atLeast != 0 {
@@ -146,16 +149,6 @@ func (f *runFlags) effectiveGrace(given bool) (time.Duration, error) {
 	default:
 		return grace, nil
 	}
-}
-
-func (f *runFlags) check() error {
-	switch {
-	case f.onLost != "kill" && f.onLost != "ignore":
-		return usage("--on-lost %q is neither kill nor ignore", f.onLost)
-	case f.without != "fail" && f.without != "run" && f.without != "":
-		return usage("--if-unavailable %q is neither fail nor run", f.without)
-	}
-	return nil
 }
 
 var runLong = strings.TrimSpace(fmt.Sprintf(`
