@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -182,36 +181,6 @@ func (c *adapter) Visit(ctx context.Context, addr string, words ...string) (any,
 	visitor := newSingle(opt, c.timeout)
 	defer visitor.Close()
 	return visitor.Ask(ctx, "", words...)
-}
-
-// Scan implements [redisroom.Client].
-func (c *adapter) Scan(ctx context.Context, _ string, cursor uint64, match string, count int) ([]string, uint64, error) {
-	try := c.begin(ctx)
-	defer try.End()
-	words := []string{"SCAN", strconv.FormatUint(cursor, 10), "MATCH", match, "COUNT", strconv.Itoa(count)}
-	cmd := newCommand(try, words)
-	reply, err := c.result(try, cmd, c.single.Process(try, cmd))
-	if err != nil {
-		return nil, 0, err
-	}
-	return scanned(reply)
-}
-
-// scanned reads the reply of SCAN.
-func scanned(reply any) (keys []string, next uint64, err error) {
-	fields, _ := reply.([]any)
-	if len(fields) == 2 {
-		cursor, _ := fields[0].(string)
-		names, _ := fields[1].([]any)
-		for _, name := range names {
-			text, _ := name.(string)
-			keys = append(keys, text)
-		}
-		if next, err = strconv.ParseUint(cursor, 10, 64); err == nil {
-			return keys, next, nil
-		}
-	}
-	return nil, 0, fmt.Errorf("SCAN: unexpected reply: %v", reply)
 }
 
 // Close implements [redisroom.Client].

@@ -357,18 +357,6 @@ func (s *adapter) sentinel(addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(opt)
 }
 
-// Scan implements [redisroom.Client].
-func (s *adapter) Scan(ctx context.Context, _ string, cursor uint64, match string, count int) ([]string, uint64, error) {
-	client, err := s.connectSoon(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	try := s.begin(ctx)
-	defer try.End()
-	entry, err := client.Do(try, client.B().Scan().Cursor(cursor).Match(match).Count(int64(count)).Build()).AsScanEntry()
-	return entry.Elements, entry.Cursor, s.failed(try, err)
-}
-
 // Close implements [redisroom.Client].
 func (s *adapter) Close() error {
 	s.mu.Lock()

@@ -267,15 +267,6 @@ func (c *Client) Visit(ctx context.Context, addr string, words ...string) (any, 
 	return node.Visit(ctx, "", words...)
 }
 
-// Scan implements [redisroom.Client].
-func (c *Client) Scan(ctx context.Context, addr string, cursor uint64, match string, count int) ([]string, uint64, error) {
-	node, err := c.node(addr)
-	if err != nil {
-		return nil, 0, err
-	}
-	return node.Scan(ctx, addr, cursor, match, count)
-}
-
 // Close implements [redisroom.Client].
 func (c *Client) Close() error {
 	c.config.Topology.leave(c)

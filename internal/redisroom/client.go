@@ -48,8 +48,6 @@ type Client interface {
 	// Visit runs one command over a new connection to the server at addr, for example
 	// a replica. If addr is empty, it uses the server to which the client connects.
 	Visit(ctx context.Context, addr string, words ...string) (any, error)
-	// Scan runs one step of SCAN on a primary.
-	Scan(ctx context.Context, node string, cursor uint64, match string, count int) (keys []string, next uint64, err error)
 	// Connect begins to connect to the server of a slot, unless it is connected,
 	// and returns at once. It does not insist.
 	Connect(slot int)

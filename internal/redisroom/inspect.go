@@ -200,7 +200,7 @@ func (s *Store) list(ctx context.Context, prefix, cursor string) (keys []string,
 	if i == len(nodes) {
 		return nil, "", nil
 	}
-	names, at, err := s.main.Scan(ctx, nodes[i], at, escapeGlob(s.prefix+prefix)+"*", scanCount)
+	names, at, err := s.scan(ctx, nodes[i], at, s.prefix+prefix)
 	if err != nil {
 		return nil, "", classify(err)
 	}
@@ -212,6 +212,26 @@ func (s *Store) list(ctx context.Context, prefix, cursor string) (keys []string,
 		next = nodes[i+1] + " 0"
 	}
 	return keys, next, err
+}
+
+// scan runs one step of SCAN on a node, for the names that begin with prefix.
+func (s *Store) scan(ctx context.Context, node string, cursor uint64, prefix string) (names []string, next uint64, err error) {
+	reply, err := s.main.Ask(ctx, node, "SCAN", strconv.FormatUint(cursor, 10), "MATCH", escapeGlob(prefix)+"*", "COUNT", strconv.Itoa(scanCount))
+	if err != nil {
+		return nil, 0, err
+	}
+	if fields, _ := reply.([]any); len(fields) == 2 {
+		at, _ := fields[0].(string)
+		found, _ := fields[1].([]any)
+		for _, name := range found {
+			text, _ := name.(string)
+			names = append(names, text)
+		}
+		if next, err = strconv.ParseUint(at, 10, 64); err == nil {
+			return names, next, nil
+		}
+	}
+	return nil, 0, fmt.Errorf("SCAN: %w: %v", errReply, reply)
 }
 
 func parseCursor(cursor string) (node string, at uint64, err error) {

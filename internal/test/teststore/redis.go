@@ -286,9 +286,9 @@ func (c *client) Listen(ctx context.Context, channels []string, up func(), messa
 
 func (c *client) Nodes(context.Context) ([]string, error) { return []string{"one"}, nil }
 
-func (c *client) Scan(ctx context.Context, _ string, _ uint64, match string, _ int) ([]string, uint64, error) {
-	names, err := send(ctx, c, func() ([]string, error) { return c.server.scan(match), nil })
-	return names, 0, err
+// Ask answers SCAN.
+func (c *client) Ask(ctx context.Context, _ string, words ...string) (any, error) {
+	return send(ctx, c, func() (any, error) { return []any{"0", c.server.scan(words[3])}, nil })
 }
 
 // send returns the answer of do.
@@ -309,7 +309,7 @@ func send[T any](ctx context.Context, c *client, do func() (T, error)) (answer T
 
 // scan returns the names that match a prefix and an asterisk, each of them twice, because a
 // real server may return duplicates.
-func (r *Redis) scan(match string) (names []string) {
+func (r *Redis) scan(match string) (names []any) {
 	prefix := strings.TrimSuffix(match, "*")
 	for _, name := range slices.Sorted(maps.Keys(r.Keys())) {
 		if strings.HasPrefix(name, prefix) {
