@@ -118,7 +118,7 @@ func (c *adapter) failure(ctx context.Context, err error) error {
 	case errors.As(err, &reply):
 		return redisroom.ReplyError(reply.Error())
 	case errors.Is(err, redis.ErrClosed):
-		return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable)
+		return redisroom.ErrClosed
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return fmt.Errorf("%w: no free connection: %w", driver.ErrUnavailable, err)
 	case ctx.Err() != nil:

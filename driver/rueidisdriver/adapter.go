@@ -14,14 +14,10 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/interrupt"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
-
-// firstKey is the index of the first key in a command.
-const firstKey = 3
 
 // lanes is how many requests leave at once before requests share a pipeline. rueidis joins
 // simultaneous requests, but writes separately for each caller once there are many: a
@@ -109,7 +105,7 @@ func (s *adapter) many(requests []*redisroom.Request) {
 		return
 	}
 	s.pipeline(try, client, requests, command)
-	if isUnsent(requests[0].Err) && !try.Over() { // as in one
+	if redisroom.IsUnsent(requests[0].Err) && !try.Over() { // as in one
 		try.Again()
 		s.pipeline(try, client, requests, first)
 	}
@@ -135,16 +131,11 @@ func (s *adapter) one(ctx context.Context, words []string) (any, error) {
 		return nil, err
 	}
 	reply, err := s.result(try, client.Do(try, command(client, words)))
-	if isUnsent(err) && !try.Over() { // connecting takes time, even if the caller has left
+	if redisroom.IsUnsent(err) && !try.Over() { // connecting takes time, even if the caller has left
 		try.Again()
 		return s.result(try, client.Do(try, first(client, words)))
 	}
 	return reply, err
-}
-
-// isUnsent reports whether a request had no connection.
-func isUnsent(err error) bool {
-	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
 }
 
 // first makes a command for the first connection to a server, which is made with the
@@ -156,11 +147,11 @@ func first(client rueidis.Client, words []string) rueidis.Completed {
 
 // command converts the words of an EVALSHA.
 func command(client rueidis.Client, words []string) rueidis.Completed {
-	args := firstKey
-	if n, err := strconv.Atoi(words[firstKey-1]); err == nil {
+	args := redisroom.FirstKey
+	if n, err := strconv.Atoi(words[redisroom.FirstKey-1]); err == nil {
 		args += n
 	}
-	return client.B().Arbitrary(words[:firstKey]...).Keys(words[firstKey:args]...).Args(words[args:]...).Build()
+	return client.B().Arbitrary(words[:redisroom.FirstKey]...).Keys(words[redisroom.FirstKey:args]...).Args(words[args:]...).Build()
 }
 
 // result returns the outcome of a command as [redisroom.Client] defines it.
@@ -233,7 +224,7 @@ func (s *adapter) failure(ctx context.Context, err error) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.closed {
-			return closedError()
+			return redisroom.ErrClosed
 		}
 	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, rueidis.ErrNoAddr):
 		return s.connectError(err)

@@ -29,7 +29,7 @@ func (s *adapter) connectedClient(ctx context.Context) (rueidis.Client, error) {
 	if s.client != nil || s.closed {
 		defer s.mu.Unlock()
 		if s.closed {
-			return nil, closedError()
+			return nil, redisroom.ErrClosed
 		}
 		return s.client, nil
 	}
@@ -73,7 +73,7 @@ func (s *adapter) connect(c *connectAttempt) {
 		c.err = s.connectError(err)
 	case s.closed:
 		client.Close()
-		c.err = closedError()
+		c.err = redisroom.ErrClosed
 	default:
 		s.client, c.client = client, client
 	}
@@ -88,8 +88,6 @@ func (s *adapter) connectError(err error) error {
 	named, _ := s.named.Load().(string)
 	return redisroom.ConnectError(redisroom.PrimaryError(named, err))
 }
-
-func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable) }
 
 // connectSoon is connectedClient with the timeout of a request.
 func (s *adapter) connectSoon(ctx context.Context) (rueidis.Client, error) {

@@ -22,12 +22,8 @@ import (
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
-const (
-	// firstKey is the index of the first key in a command.
-	firstKey = 3
-	// maxHops bounds the redirections that one command follows.
-	maxHops = 3
-)
+// maxHops bounds the redirections that one command follows.
+const maxHops = 3
 
 // Config is the configuration of a client.
 type Config struct {
@@ -75,8 +71,6 @@ func New(config Config) *Client {
 	config.Topology.join(c)
 	return c
 }
-
-func closedError() error { return fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable) }
 
 // Changes implements [redisroom.Client].
 func (c *Client) Changes() uint64 {
@@ -206,7 +200,7 @@ func (c *Client) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, 
 func (c *Client) byNode(ctx context.Context, cmds [][]string, answers chan<- answer) map[string][]int {
 	nodes := make(map[string][]int)
 	for i, cmd := range cmds {
-		addr, err := c.find(ctx, redisroom.Slot(cmd[firstKey]))
+		addr, err := c.find(ctx, redisroom.Slot(cmd[redisroom.FirstKey]))
 		if err != nil {
 			answers <- answer{i, redisroom.Answer{Err: err}}
 			continue

@@ -83,7 +83,7 @@ func (h *house) Ask(ctx context.Context, _ string, words ...string) (any, error)
 	}
 	first, _, _ := strings.Cut(h.owner, ":")
 	second, _, _ := strings.Cut(cmp.Or(h.second, h.owner), ":")
-	return []any{entry(0, Slots/2-1, []any{first, int64(1), "id"}), entry(Slots/2, Slots-1, []any{second, int64(1), "id"})}, nil
+	return []any{entry(0, redisroom.Slots/2-1, []any{first, int64(1), "id"}), entry(redisroom.Slots/2, redisroom.Slots-1, []any{second, int64(1), "id"})}, nil
 }
 
 func (h *house) Changes() uint64 { return 0 }
@@ -246,7 +246,7 @@ func TestClient_RequestIsBoundedWithAllThatItTakes(t *testing.T) {
 			o.change(func() { o.deaf["a:1"] = true })
 			c.config.Look = func(context.Context) ([]Range, error) { // late, and to no good
 				time.Sleep(timeout - timeout/8)
-				return []Range{{0, Slots - 1, "a:1", nil}}, nil
+				return []Range{{0, redisroom.Slots - 1, "a:1", nil}}, nil
 			}
 			start := time.Now()
 			if err := ask(t.Context(), c); err == nil || time.Since(start) > timeout+timeout/hedgeAfter {

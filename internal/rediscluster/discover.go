@@ -41,7 +41,7 @@ func (c *Client) discover() *discovery {
 	l := &discovery{done: make(chan struct{})}
 	if c.closed || c.config.Topology.single.Load() {
 		if c.closed {
-			l.err = closedError()
+			l.err = redisroom.ErrClosed
 		}
 		close(l.done)
 		return l
@@ -158,14 +158,13 @@ func (c *Client) ask() error {
 // isSingle reports whether an error means that a server belongs to no cluster, or that its
 // user may not ask.
 func isSingle(err error) bool {
-	return isReply(err) && strings.Contains(strings.ToUpper(err.Error()), "CLUSTER")
+	return redisroom.IsReply(err) && strings.Contains(strings.ToUpper(err.Error()), "CLUSTER")
 }
 
 // unknownError returns the error if no node has returned the topology.
 func (c *Client) unknownError(errs []error) error {
 	for _, err := range errs {
-		var reply redisroom.ReplyError
-		if errors.As(err, &reply) {
+		if redisroom.IsReply(err) {
 			return err // more informative than timeouts of other nodes
 		}
 	}

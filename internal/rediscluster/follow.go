@@ -19,7 +19,7 @@ type request struct {
 	began time.Time
 }
 
-func (r *request) slot() int { return redisroom.Slot(r.words[firstKey]) }
+func (r *request) slot() int { return redisroom.Slot(r.words[redisroom.FirstKey]) }
 
 // follow returns the outcome of a command that has failed at a node. It follows
 // redirections, and uses the successor of a node that could not be reached. It never
@@ -54,7 +54,7 @@ func (r *request) next(ctx context.Context, addr string, err error) (next string
 			r.discover()
 		}
 		return next, asking
-	case isUnsent(err):
+	case redisroom.IsUnsent(err) && !redisroom.IsReply(err):
 		r.suspect(addr, true)
 		return r.successor(ctx, addr), false
 	}
@@ -71,16 +71,6 @@ func (r *request) successor(ctx context.Context, addr string) string {
 		return now
 	}
 	return ""
-}
-
-// isUnsent reports whether a request certainly was not sent.
-func isUnsent(err error) bool {
-	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed) && !isReply(err)
-}
-
-func isReply(err error) bool {
-	var reply redisroom.ReplyError
-	return errors.As(err, &reply)
 }
 
 // noteError requests a new topology if an error may come from an old one.

@@ -75,7 +75,7 @@ func (c *Client) node(addr string) (*node, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, closedError()
+		return nil, redisroom.ErrClosed
 	}
 	n := c.nodes[addr]
 	if n == nil {

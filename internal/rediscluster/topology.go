@@ -10,10 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// Slots is the number of hash slots of a cluster.
-const Slots = 16384
+	"github.com/leasehold-go/leasehold/internal/redisroom"
+)
 
 // Range is a run of slots that one primary serves.
 type Range struct {
@@ -136,7 +135,7 @@ func (p *Topology) set(ranges []Range, asked time.Time) []*Client {
 
 // setSingle notes that there is one server without a cluster.
 func (p *Topology) setSingle(addr string) {
-	p.replace([]Range{{First: 0, Last: Slots - 1, Primary: addr}}, time.Now())
+	p.replace([]Range{{First: 0, Last: redisroom.Slots - 1, Primary: addr}}, time.Now())
 	p.single.Store(true)
 }
 

@@ -85,7 +85,7 @@ func (b *Batcher) Do(ctx context.Context, words []string) (any, error) {
 	b.mu.Lock()
 	if b.ended {
 		b.mu.Unlock()
-		return nil, fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable)
+		return nil, ErrClosed
 	}
 	if b.busy < b.Lanes {
 		b.busy++

@@ -17,7 +17,7 @@ import (
 )
 
 // allSlots is cluster_slots_ok of a cluster that serves every slot.
-var allSlots = strconv.Itoa(slots)
+var allSlots = strconv.Itoa(Slots)
 
 // cluster checks the nodes' reports on the cluster.
 func (c *checkup) cluster(ctx context.Context, nodes []string) {

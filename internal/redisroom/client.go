@@ -3,9 +3,12 @@ package redisroom
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/leasehold-go/leasehold/driver"
 )
 
 // Client is the part of a Redis client library that the scripts need. A command is a slice of
@@ -96,6 +99,21 @@ type Answer struct {
 type ReplyError string
 
 func (e ReplyError) Error() string { return string(e) }
+
+// IsReply reports whether the server answered with an error.
+func IsReply(err error) bool {
+	var reply ReplyError
+	return errors.As(err, &reply)
+}
+
+// IsUnsent reports whether a request certainly had no connection. Another client, or another try,
+// may have one.
+func IsUnsent(err error) bool {
+	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
+}
+
+// ErrClosed is the error of a request after Close.
+var ErrClosed = fmt.Errorf("%w: %w", driver.ErrClosed, driver.ErrUnavailable)
 
 // Redirection returns the address to which a cluster's error redirects a command, and
 // whether only this once. addr is empty for other errors.

@@ -76,16 +76,16 @@ func (s *Store) counter(h []byte) string {
 // that of the whole store. It reports whether that may help.
 func (s *Store) countBySlot(cmd []string) bool {
 	s.bySlot.Store(true)
-	return replace(cmd, s.counterKey, slotCounter(s.prefix, cmd[firstKey]))
+	return replace(cmd, s.counterKey, slotCounter(s.prefix, cmd[FirstKey]))
 }
 
 // leaveCounter puts the H of each room in the place of its counter, which may be on another node
 // while a slot moves. A grant's token then stays with its room. It reports whether that may
 // help: if it was done before, leaveCounter takes it back for a later try.
 func (s *Store) leaveCounter(cmd []string) bool {
-	keys, _ := strconv.Atoi(cmd[firstKey-1])
-	left := cmd[firstKey+roomKeys-1] == cmd[firstKey]
-	for h := firstKey; h+roomKeys <= firstKey+keys; h += roomKeys {
+	keys, _ := strconv.Atoi(cmd[FirstKey-1])
+	left := cmd[FirstKey+roomKeys-1] == cmd[FirstKey]
+	for h := FirstKey; h+roomKeys <= FirstKey+keys; h += roomKeys {
 		cmd[h+roomKeys-1] = cmd[h]
 		if left {
 			cmd[h+roomKeys-1] = s.counter([]byte(cmd[h]))

@@ -2,7 +2,6 @@ package redisroom
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -46,8 +45,7 @@ func (s *Store) inspect(ctx context.Context, key string, args ...string) (driver
 // isLost reports whether a read failed because its connection, which is shared, was lost.
 // The read has no effect, so the caller repeats it at once.
 func isLost(ctx context.Context, err error) bool {
-	var reply ReplyError
-	return err != nil && ctx.Err() == nil && !errors.As(err, &reply) && !timing.Definite(err) && !timing.IsTimeout(err)
+	return err != nil && ctx.Err() == nil && !IsReply(err) && !timing.Definite(err) && !timing.IsTimeout(err)
 }
 
 // parseSnapshot reads the reply of lua/inspect.lua.

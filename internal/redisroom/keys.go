@@ -40,8 +40,8 @@ const (
 	fillerSize = 3
 )
 
-// slots is the number of hash slots of a cluster.
-const slots = 16384
+// Slots is the number of hash slots of a cluster.
+const Slots = 16384
 
 // appendSide appends to b the side key of h with the given suffix.
 func appendSide[S string | []byte](b, h []byte, suffix S) []byte {
@@ -59,7 +59,7 @@ func appendSide[S string | []byte](b, h []byte, suffix S) []byte {
 func appendFiller(b []byte, crc, want uint16) []byte {
 	// The checksum is linear: that of a filler after something is that of
 	// zeros after it, combined with that of the filler alone.
-	filler := fillers()[(checksum(crc, "\x00\x00\x00")^want)%slots]
+	filler := fillers()[(checksum(crc, "\x00\x00\x00")^want)%Slots]
 	return append(b, filler[:]...)
 }
 
@@ -100,7 +100,7 @@ func hashTag(key []byte) []byte {
 }
 
 // Slot returns the cluster slot of a key.
-func Slot(key string) int { return int(checksum(0, hashTag([]byte(key))) % slots) }
+func Slot(key string) int { return int(checksum(0, hashTag([]byte(key))) % Slots) }
 
 // checksum continues a CRC-16/XMODEM, as used by Redis Cluster, over s.
 func checksum[S string | []byte](crc uint16, s S) uint16 {
@@ -128,14 +128,14 @@ var crcTable = func() (table [256]uint16) {
 
 // fillers returns, for every slot, three characters whose checksum falls into it. A test
 // checks that all slots are reached.
-var fillers = sync.OnceValue(func() *[slots][fillerSize]byte {
+var fillers = sync.OnceValue(func() *[Slots][fillerSize]byte {
 	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_"
-	table := new([slots][fillerSize]byte)
+	table := new([Slots][fillerSize]byte)
 	for _, a := range []byte(letters) {
 		for _, b := range []byte(letters) {
 			for _, c := range []byte(letters) {
 				filler := [fillerSize]byte{a, b, c}
-				table[checksum(0, filler[:])%slots] = filler
+				table[checksum(0, filler[:])%Slots] = filler
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package redisroom
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -146,7 +145,7 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 			return
 		}
 		r.store.forgetClock(a.Err)
-		if !last && isUnsent(a.Err) {
+		if !last && IsUnsent(a.Err) {
 			unsent = append(unsent, g)
 			return
 		}
@@ -161,11 +160,6 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 		}
 	})
 	return again, unsent
-}
-
-// isUnsent reports whether a request had no connection. Another client may have one.
-func isUnsent(err error) bool {
-	return errors.Is(err, driver.ErrUnavailable) && !errors.Is(err, driver.ErrClosed)
 }
 
 // deliver passes on the answer for each ref of g, and returns the refs that the script left to
@@ -221,7 +215,7 @@ func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewa
 	case err == nil:
 	case s.repeat(g.script, g.cmd, err):
 		again = append(again, g)
-	case len(g.which) > 1 && isRefusal(err):
+	case len(g.which) > 1 && IsReply(err):
 		for _, i := range g.which {
 			again = append(again, &renewal{which: []int{i}, script: renewScript})
 		}
@@ -248,10 +242,4 @@ func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
 		return driver.Reply{}, errReply
 	}
 	return parseRenewal(replies[k])
-}
-
-// isRefusal reports whether the server answered with an error.
-func isRefusal(err error) bool {
-	var reply ReplyError
-	return errors.As(err, &reply)
 }

@@ -131,7 +131,7 @@ func newAcks(want Acks) *acks {
 	if want.Replicas == 0 {
 		return &acks{}
 	}
-	return &acks{want: want, good: make([]atomic.Bool, slots), pending: make(map[leaseOf]*pending), lateUndos: make(map[visitOf]time.Time)}
+	return &acks{want: want, good: make([]atomic.Bool, Slots), pending: make(map[leaseOf]*pending), lateUndos: make(map[visitOf]time.Time)}
 }
 
 func (a *acks) wanted() bool { return a.want.Replicas > 0 }

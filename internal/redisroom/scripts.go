@@ -89,10 +89,12 @@ func newFreeingScript(stages ...string) *script {
 }
 
 const (
-	evalsha  = "EVALSHA"
-	eval     = "EVAL"
-	firstKey = 3 // of a command, behind one of these, the digest and the number of keys
+	evalsha = "EVALSHA"
+	eval    = "EVAL"
 )
+
+// FirstKey is the index of the first key in a command, behind the name, the digest and the number of keys.
+const FirstKey = 3
 
 // text returns the form with the given digest.
 func (s *script) text(sha string) string {
