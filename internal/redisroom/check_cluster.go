@@ -264,23 +264,13 @@ func (s *Store) withoutExpiry(ctx context.Context, names []string) (lasting []st
 	for _, group := range groups {
 		cmds = append(cmds, append([]string{evalsha, s.form(lastingScript).sha, strconv.Itoa(len(group))}, group...))
 	}
-	for len(cmds) > 0 && err == nil {
-		var again [][]string
-		s.main.Run(ctx, cmds, Acks{}, func(i int, a Answer) {
-			switch keys, ok := a.Reply.([]any); {
-			case a.Err != nil && s.repeat(lastingScript, cmds[i], a.Err):
-				again = append(again, cmds[i])
-			case a.Err != nil:
-				err = a.Err
-			case ok:
-				for _, key := range keys {
-					if name, ok := key.(string); ok {
-						lasting = append(lasting, name)
-					}
-				}
+	err = s.runEach(ctx, lastingScript, cmds, func(_ []string, reply any) {
+		keys, _ := reply.([]any)
+		for _, key := range keys {
+			if name, ok := key.(string); ok {
+				lasting = append(lasting, name)
 			}
-		})
-		cmds = again
-	}
+		}
+	})
 	return lasting, err
 }

@@ -269,22 +269,32 @@ func (s *Store) occupied(ctx context.Context, keys []string, foreign bool) (in [
 	for i, key := range keys {
 		cmds[i] = s.roomCommand(f, key, counts).take()
 	}
-	for len(cmds) > 0 {
+	err = s.runEach(ctx, listScript, cmds, func(cmd []string, reply any) {
+		if reply == int64(1) {
+			in = append(in, strings.TrimPrefix(cmd[FirstKey], s.prefix))
+		}
+	})
+	return in, err
+}
+
+// runEach runs commands of a script in pipelines, and again those that may succeed then. It passes
+// on each reply with its command.
+func (s *Store) runEach(ctx context.Context, sc *script, cmds [][]string, each func(cmd []string, reply any)) (err error) {
+	for len(cmds) > 0 && err == nil {
 		var again [][]string
-		var againKeys []string
 		s.main.Run(ctx, cmds, Acks{}, func(i int, a Answer) {
 			switch {
-			case a.Err != nil && s.repeat(listScript, cmds[i], a.Err):
-				again, againKeys = append(again, cmds[i]), append(againKeys, keys[i])
-			case a.Err != nil:
+			case a.Err == nil:
+				each(cmds[i], a.Reply)
+			case s.repeat(sc, cmds[i], a.Err):
+				again = append(again, cmds[i])
+			default:
 				err = classify(a.Err)
-			case a.Reply == int64(1):
-				in = append(in, keys[i])
 			}
 		})
-		cmds, keys = again, againKeys
+		cmds = again
 	}
-	return in, err
+	return err
 }
 
 // escapeGlob makes a pattern of SCAN that matches s itself.

@@ -563,11 +563,11 @@ func renewsAlone(ref driver.Ref) step {
 	ref.Key, ref.TTL = lensKey, cmp.Or(ref.TTL, lensTTL)
 	s.name += " by its one key"
 	s.ask = func(s *Store, _ int64) (driver.Reply, error) {
-		reply, err := s.attempt(context.Background(), uncontendedScript, s.uncontendedCommand(&ref, true))
-		if err != nil || reply == nil {
-			return driver.Reply{State: driver.Gone}, err
+		answer := s.attempt(context.Background(), uncontendedScript, s.uncontendedCommand(&ref, true), Acks{})
+		if answer.Err != nil || answer.Reply == nil {
+			return driver.Reply{State: driver.Gone}, answer.Err
 		}
-		return parseRenewal(reply)
+		return parseRenewal(answer.Reply)
 	}
 	return s
 }

@@ -108,10 +108,10 @@ func (s *Store) releaseUncontended(ctx context.Context, ref *driver.Ref) (bool, 
 		return false, nil // the holder key does not hold that
 	}
 	cmd := s.uncontendedCommand(ref, false)
-	reply, err := s.attempt(ctx, uncontendedScript, cmd)
+	answer := s.attempt(ctx, uncontendedScript, cmd, Acks{})
 	cmd.free()
-	if isMigrating(err) {
+	if isMigrating(answer.Err) {
 		return false, nil
 	}
-	return err == nil && reply == int64(1), classify(err)
+	return answer.Err == nil && answer.Reply == int64(1), classify(answer.Err)
 }

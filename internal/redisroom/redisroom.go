@@ -171,20 +171,27 @@ func (s *Store) connectRenewals(key string) {
 }
 
 func (s *Store) ask(ctx context.Context, req *driver.Request, least int64, how string) (driver.Reply, error) {
+	if s.acks.wanted() {
+		return s.acquireAcked(ctx, req, least, how)
+	}
+	reply, _, err := s.request(ctx, req, least, how)
+	return reply, err
+}
+
+// request sends a request for a lease, and returns the answer, too, which has the acks that are wanted.
+func (s *Store) request(ctx context.Context, req *driver.Request, least int64, how string) (driver.Reply, Answer, error) {
 	sc := acquireScript
 	if req.SingleUseID {
 		sc = onceScript
 	}
-	if s.acks.wanted() {
-		return s.acquireAcked(ctx, sc, req, least, how)
-	}
 	cmd := s.acquireCommand(s.form(sc), req, least, how)
-	reply, err := s.run(ctx, sc, cmd)
+	answer := s.runAcked(ctx, sc, cmd, s.acks.want)
 	cmd.free()
-	if err != nil {
-		return driver.Reply{}, s.guardError(req, err)
+	if answer.Err != nil {
+		return driver.Reply{}, answer, s.guardError(req, answer.Err)
 	}
-	return parseAcquire(reply)
+	reply, err := parseAcquire(answer.Reply)
+	return reply, answer, err
 }
 
 // Release implements [driver.Driver].
@@ -202,15 +209,15 @@ func (s *Store) Release(ctx context.Context, ref driver.Ref) (driver.Reply, erro
 		}
 	}
 	cmd := s.releaseCommand(s.form(releaseScript), &ref)
-	reply, err := s.attempt(ctx, releaseScript, cmd)
-	if isMigrating(err) {
+	answer := s.attempt(ctx, releaseScript, cmd, Acks{})
+	if isMigrating(answer.Err) {
 		return s.releaseMigrating(ctx, &ref, cmd)
 	}
 	cmd.free()
-	if err != nil {
-		return driver.Reply{}, classify(err)
+	if answer.Err != nil {
+		return driver.Reply{}, classify(answer.Err)
 	}
-	return parseRelease(reply)
+	return parseRelease(answer.Reply)
 }
 
 // Break implements [driver.Breaker].
@@ -260,33 +267,46 @@ func (s *Store) form(sc *script) *form {
 
 // run runs a script's command, and repeats it while a slot moves.
 func (s *Store) run(ctx context.Context, sc *script, cmd *command) (reply any, err error) {
-	if reply, err = s.attempt(ctx, sc, cmd); isMigrating(err) {
-		err = s.retryWhileMoving(ctx, err, func() error {
-			reply, err = s.attempt(ctx, sc, cmd)
-			return err
+	answer := s.runAcked(ctx, sc, cmd, Acks{})
+	return answer.Reply, answer.Err
+}
+
+// runAcked is run with the acknowledgements that are wanted.
+func (s *Store) runAcked(ctx context.Context, sc *script, cmd *command, want Acks) (answer Answer) {
+	if answer = s.attempt(ctx, sc, cmd, want); isMigrating(answer.Err) {
+		answer.Err = s.retryWhileMoving(ctx, answer.Err, func() error {
+			answer = s.attempt(ctx, sc, cmd, want)
+			return answer.Err
 		})
 	}
-	return reply, classify(err)
+	answer.Err = classify(answer.Err)
+	return answer
 }
 
 // attempt runs a script's command, and again with the script's text if the server has
 // forgotten the script.
-func (s *Store) attempt(ctx context.Context, sc *script, cmd *command) (any, error) {
+func (s *Store) attempt(ctx context.Context, sc *script, cmd *command, want Acks) Answer {
 	if ctx.Err() != nil {
-		return nil, notSent(ctx)
+		return Answer{Err: notSent(ctx)}
 	}
-	reply, err := s.send(ctx, cmd)
-	for err != nil && s.repeat(sc, cmd.words, err) {
-		reply, err = s.send(ctx, cmd)
+	answer := s.send(ctx, cmd, want)
+	for answer.Err != nil && s.repeat(sc, cmd.words, answer.Err) {
+		answer = s.send(ctx, cmd, want)
 	}
-	s.forgetClock(err)
-	return reply, err
+	s.forgetClock(answer.Err)
+	return answer
 }
 
-func (s *Store) send(ctx context.Context, cmd *command) (any, error) {
+func (s *Store) send(ctx context.Context, cmd *command, want Acks) Answer {
+	if want.Replicas > 0 {
+		var acked Answer
+		cmd.kept = true // a pipeline may outlive the call
+		s.main.Run(ctx, [][]string{cmd.words}, want, func(_ int, a Answer) { acked = a })
+		return acked
+	}
 	reply, err := s.main.Do(ctx, cmd.words)
 	cmd.noteError(err)
-	return reply, err
+	return Answer{Reply: reply, Err: err}
 }
 
 // repeat reports whether cmd had no effect because the server does not know the script or

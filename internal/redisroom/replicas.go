@@ -193,7 +193,7 @@ func (s *Store) slot(key string) int {
 
 // acquireAcked is Acquire with replicas. A grant that they do not acknowledge is undone before
 // the error is returned, or by the last request for the lease that is under way.
-func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Request, least int64, how string) (driver.Reply, error) {
+func (s *Store) acquireAcked(ctx context.Context, req *driver.Request, least int64, how string) (driver.Reply, error) {
 	slot := s.slot(req.Key)
 	if ctx.Err() != nil {
 		return driver.Reply{}, notSent(ctx)
@@ -205,7 +205,7 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 	if !s.acks.begin(l) {
 		return driver.Reply{}, fmt.Errorf("%w: an earlier grant of the lease is being undone", driver.ErrUnavailable)
 	}
-	reply, unacked, err := s.askAcked(ctx, sc, req, slot, least, how)
+	reply, unacked, err := s.askAcked(ctx, req, slot, least, how)
 	undo := s.acks.end(l, err == nil && reply.State == driver.Granted, unacked)
 	var undone error
 	if undo != nil {
@@ -221,16 +221,12 @@ func (s *Store) acquireAcked(ctx context.Context, sc *script, req *driver.Reques
 }
 
 // askAcked sends a request for a lease. It returns a grant that was not acknowledged as a debt.
-func (s *Store) askAcked(ctx context.Context, sc *script, req *driver.Request, slot int, least int64, how string) (driver.Reply, *unackedGrant, error) {
+func (s *Store) askAcked(ctx context.Context, req *driver.Request, slot int, least int64, how string) (driver.Reply, *unackedGrant, error) {
 	of := visitOf{leaseOf{req.Key, req.ID}, req.Visit}
 	if s.acks.mayBeUndone(of) {
 		return driver.Reply{State: driver.Gone}, nil, nil
 	}
-	answer := s.runAcked(ctx, sc, s.acquireCommand(s.form(sc), req, least, how).take())
-	if answer.Err != nil {
-		return driver.Reply{}, nil, s.guardError(req, answer.Err)
-	}
-	reply, err := parseAcquire(answer.Reply)
+	reply, answer, err := s.request(ctx, req, least, how)
 	if err != nil || reply.State != driver.Granted {
 		return reply, nil, err
 	}
@@ -271,29 +267,6 @@ func (s *Store) watchRenewals(refs []driver.Ref, which []int, each func(int, dri
 		}
 	}
 	return rest, watched, settle
-}
-
-// runAcked is run with acknowledgement by replicas.
-func (s *Store) runAcked(ctx context.Context, sc *script, cmd []string) (answer Answer) {
-	if answer = s.attemptAcked(ctx, sc, cmd); isMigrating(answer.Err) {
-		answer.Err = s.retryWhileMoving(ctx, answer.Err, func() error {
-			answer = s.attemptAcked(ctx, sc, cmd)
-			return answer.Err
-		})
-	}
-	answer.Err = classify(answer.Err)
-	return answer
-}
-
-// attemptAcked is attempt with acknowledgement by replicas.
-func (s *Store) attemptAcked(ctx context.Context, sc *script, cmd []string) (answer Answer) {
-	for {
-		s.main.Run(ctx, [][]string{cmd}, s.acks.want, func(_ int, a Answer) { answer = a })
-		if answer.Err == nil || !s.repeat(sc, cmd, answer.Err) {
-			s.forgetClock(answer.Err)
-			return answer
-		}
-	}
 }
 
 // leastUndo is the time that undoing a grant has, also if the time of its request is
