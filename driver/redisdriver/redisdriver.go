@@ -57,21 +57,17 @@ type store = redisroom.Store
 // Option changes a default of a driver.
 type Option func(*options)
 
-type options struct {
-	prefix  string
-	timeout time.Duration
-	acks    *redisroom.Acks // nil if not wanted
-}
+type options = redisroom.Options
 
 // WithPrefix sets the prefix of every key, "leasehold:" by default, at most 256 bytes.
 // With an empty prefix a mutex is a string under exactly its key, which excludes other
 // libraries that use SET with NX. Each prefix counts its own tokens, so use one prefix for one lock:
 // tokens of "app:k" by an empty prefix and of "k" by "app:" do not rise together.
-func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+func WithPrefix(prefix string) Option { return func(o *options) { o.Prefix = prefix } }
 
 // WithTimeout bounds one request, connecting included: 10 ms to a minute, 2 s by default.
 // After a timeout the outcome is unknown.
-func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.Timeout = d } }
 
 // WithReplicas makes a grant or a renewal count only once k replicas have acknowledged
 // it, so that a failover to one of them keeps it: k is the number of all replicas that
@@ -86,30 +82,15 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // it enters, which takes one more round trip. If the server does not offer WAIT, or not
 // to this user, the first request fails with [errors.ErrUnsupported].
 func WithReplicas(k int, timeout time.Duration) Option {
-	return func(o *options) { o.acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
+	return func(o *options) { o.Acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
 }
 
-func newOptions(opts []Option) (options, error) {
-	o := options{prefix: redisroom.DefaultPrefix, timeout: redisroom.DefaultTimeout}
-	err := o.set(opts)
-	return o, err
-}
-
-// set applies opts and checks the result.
-func (o *options) set(opts []Option) error {
+// with returns the options changed by opts, and checks them.
+func with(o options, opts []Option) (options, error) {
 	for _, opt := range opts {
-		opt(o)
+		opt(&o)
 	}
-	return redisroom.CheckOptions(o.prefix, o.timeout, o.acks)
-}
-
-// store returns the store on connections that connect makes.
-func (o *options) store(connect func() redisroom.Client) *Driver {
-	c := redisroom.Config{Main: connect(), Renew: connect(), Prefix: o.prefix, Timeout: o.timeout}
-	if o.acks != nil {
-		c.Acks = *o.acks
-	}
-	return &Driver{redisroom.New(c)}
+	return o, o.Check()
 }
 
 // New returns a driver that connects as client does: to the same servers, with the same
@@ -122,7 +103,7 @@ func (o *options) store(connect func() redisroom.Client) *Driver {
 // The client must be a [*redis.Client] or a [*redis.ClusterClient]; otherwise the error
 // matches [driver.ErrInvalid]. New sends no request.
 func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
-	o, err := newOptions(opts)
+	o, err := with(redisroom.Defaults(), opts)
 	if err != nil {
 		return nil, fmt.Errorf("redisdriver: %w", err)
 	}
@@ -130,11 +111,11 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	switch c := client.(type) {
 	case *redis.Client:
 		if c != nil {
-			connect = func() redisroom.Client { return newSingle(*c.Options(), o.timeout) }
+			connect = func() redisroom.Client { return newSingle(*c.Options(), o.Timeout) }
 		}
 	case *redis.ClusterClient:
 		if c != nil {
-			connect = clusterOf(*c.Options(), o.timeout)
+			connect = clusterOf(*c.Options(), o.Timeout)
 		}
 	case nil:
 	default:
@@ -143,7 +124,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	if connect == nil {
 		return nil, fmt.Errorf("redisdriver: client is nil: %w", driver.ErrInvalid)
 	}
-	return o.store(connect), nil
+	return &Driver{o.Open(connect)}, nil
 }
 
 // newSingle makes a client of our own from the options of another.

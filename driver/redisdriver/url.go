@@ -27,12 +27,12 @@ func Open(url string, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redisdriver: %w", err)
 	}
-	o := options{prefix: c.Prefix, timeout: c.Timeout, acks: c.Acks}
-	if err := o.set(opts); err != nil {
+	o, err := with(c.Options, opts)
+	if err != nil {
 		return nil, fmt.Errorf("redisdriver: %w", err)
 	}
-	c.Timeout = o.timeout
-	return o.store(connect(c)), nil
+	c.Timeout = o.Timeout
+	return &Driver{o.Open(connect(c))}, nil
 }
 
 // connect returns a function that makes clients of the servers of a URL.

@@ -59,21 +59,19 @@ type store = redisroom.Store
 type Option func(*options)
 
 type options struct {
-	prefix  string
-	timeout time.Duration
-	acks    *redisroom.Acks // nil if not wanted
-	cluster bool            // a single address is a node of a cluster for certain
+	redisroom.Options
+	cluster bool // a single address is a node of a cluster for certain
 }
 
 // WithPrefix sets the prefix of every key, "leasehold:" by default, at most 256 bytes.
 // With an empty prefix a mutex is a string under exactly its key, which excludes other
 // libraries that use SET with NX. Each prefix counts its own tokens, so use one prefix for one lock:
 // tokens of "app:k" by an empty prefix and of "k" by "app:" do not rise together.
-func WithPrefix(prefix string) Option { return func(o *options) { o.prefix = prefix } }
+func WithPrefix(prefix string) Option { return func(o *options) { o.Prefix = prefix } }
 
 // WithTimeout bounds one request, connecting included: 10 ms to a minute, 2 s by default.
 // After a timeout the outcome is unknown.
-func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+func WithTimeout(d time.Duration) Option { return func(o *options) { o.Timeout = d } }
 
 // WithReplicas makes a grant or a renewal count only once k replicas have acknowledged
 // it, so that a failover to one of them keeps it: k is the number of all replicas that
@@ -88,15 +86,15 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // it enters, which takes one more round trip. If the server does not offer WAIT, or not
 // to this user, the first request fails with [errors.ErrUnsupported].
 func WithReplicas(k int, timeout time.Duration) Option {
-	return func(o *options) { o.acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
+	return func(o *options) { o.Acks = &redisroom.Acks{Replicas: k, Timeout: timeout} }
 }
 
-func newOptions(opts []Option) (options, error) {
-	o := options{prefix: redisroom.DefaultPrefix, timeout: redisroom.DefaultTimeout}
-	for _, set := range opts {
-		set(&o)
+// with returns the options changed by opts, and checks them.
+func with(o options, opts []Option) (options, error) {
+	for _, opt := range opts {
+		opt(&o)
 	}
-	return o, redisroom.CheckOptions(o.prefix, o.timeout, o.acks)
+	return o, o.Check()
 }
 
 // New returns a driver that connects by opt, on first use and again when necessary. If a
@@ -104,7 +102,7 @@ func newOptions(opts []Option) (options, error) {
 // retries, client-side caching, timeouts, lifetime of connections, and reads from replicas.
 // An error matches [driver.ErrInvalid].
 func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
-	o, err := newOptions(opts)
+	o, err := with(options{Options: redisroom.Defaults()}, opts)
 	if err != nil {
 		return nil, fmt.Errorf("rueidisdriver: %w", err)
 	}
@@ -114,12 +112,7 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	if opt.ReplicaOnly {
 		return nil, fmt.Errorf("rueidisdriver: replicas cannot keep locks: %w", driver.ErrInvalid)
 	}
-	client := connect(opt, o)
-	c := redisroom.Config{Main: client(), Renew: client(), Prefix: o.prefix, Timeout: o.timeout}
-	if o.acks != nil {
-		c.Acks = *o.acks
-	}
-	return &Driver{redisroom.New(c)}, nil
+	return &Driver{o.Options.Open(connect(opt, o))}, nil
 }
 
 // Open returns a driver for the store at a URL:
@@ -137,12 +130,11 @@ func Open(url string, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rueidisdriver: %w", err)
 	}
-	opts = append([]Option{WithPrefix(c.Prefix), WithTimeout(c.Timeout), func(o *options) { o.acks, o.cluster = c.Acks, c.Kind == redisurl.Cluster }}, opts...)
-	o, err := newOptions(opts)
+	o, err := with(options{c.Options, c.Kind == redisurl.Cluster}, opts)
 	if err != nil {
 		return nil, fmt.Errorf("rueidisdriver: %w", err)
 	}
-	c.Timeout = o.timeout
+	c.Timeout = o.Timeout
 	opt := rueidis.ClientOption{
 		InitAddress: c.Addrs, Username: c.Username, Password: c.Password, SelectDB: c.DB,
 		ClientName: c.ClientName, TLSConfig: c.TLS, ForceSingleClient: c.Kind == redisurl.Single,
@@ -159,5 +151,5 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		}
 		return c.Dial(ctx, addr)
 	}
-	return New(opt, opts...)
+	return &Driver{o.Options.Open(connect(opt, o))}, nil
 }

@@ -44,16 +44,35 @@ type Config struct {
 	Acks Acks
 }
 
-// CheckOptions returns an error for options out of bounds; acks is nil if not wanted.
-func CheckOptions(prefix string, timeout time.Duration, acks *Acks) error {
-	err := cmp.Or(check.Text("prefix", prefix, 0, MaxPrefix), check.Range("timeout", timeout, MinTimeout, MaxTimeout))
-	if err == nil && acks != nil {
+// Options are the options of a store that its drivers and URLs have in common.
+type Options struct {
+	Prefix  string
+	Timeout time.Duration
+	Acks    *Acks // nil if not wanted
+}
+
+// Defaults returns the options of a store without any.
+func Defaults() Options { return Options{Prefix: DefaultPrefix, Timeout: DefaultTimeout} }
+
+// Check returns an error for options out of bounds.
+func (o *Options) Check() error {
+	err := cmp.Or(check.Text("prefix", o.Prefix, 0, MaxPrefix), check.Range("timeout", o.Timeout, MinTimeout, MaxTimeout))
+	if acks := o.Acks; err == nil && acks != nil {
 		err = check.Range("number of replicas", acks.Replicas, 1, MaxReplicas)
-		if err == nil && (acks.Timeout < MinReplicaTimeout || acks.Timeout > timeout/2) {
-			err = check.Errorf("replica timeout %v is not between %v and half of the timeout, %v", acks.Timeout, MinReplicaTimeout, timeout/2)
+		if err == nil && (acks.Timeout < MinReplicaTimeout || acks.Timeout > o.Timeout/2) {
+			err = check.Errorf("replica timeout %v is not between %v and half of the timeout, %v", acks.Timeout, MinReplicaTimeout, o.Timeout/2)
 		}
 	}
 	return err
+}
+
+// Open returns a store with checked options, on clients that connect makes.
+func (o *Options) Open(connect func() Client) *Store {
+	c := Config{Main: connect(), Renew: connect(), Prefix: o.Prefix, Timeout: o.Timeout}
+	if o.Acks != nil {
+		c.Acks = *o.Acks
+	}
+	return New(c)
 }
 
 // Store keeps locks on a server, behind sentinels, or on a cluster. It is safe for

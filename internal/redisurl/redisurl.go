@@ -38,7 +38,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
@@ -71,9 +70,7 @@ type Config struct {
 
 	login, sentinelLogin *login // nil unless the password is in a file
 
-	Prefix  string
-	Timeout time.Duration
-	Acks    *redisroom.Acks // nil without
+	redisroom.Options
 }
 
 // schemes are the forms of a URL.
@@ -126,7 +123,7 @@ func parse(text string) (Config, error) {
 	if err != nil {
 		return Config{}, errors.New("not a URL; " + storeurl.Encode)
 	}
-	c := Config{Kind: form.kind, Network: "tcp", Prefix: redisroom.DefaultPrefix, Timeout: redisroom.DefaultTimeout}
+	c := Config{Kind: form.kind, Network: "tcp", Options: redisroom.Defaults()}
 	c.Username = u.User.Username()
 	c.Password, _ = u.User.Password()
 	if form.tls {
@@ -287,7 +284,7 @@ func (c *Config) check() error {
 	case c.Kind == Cluster && c.DB != 0:
 		return errors.New("a cluster has database 0 only")
 	}
-	return redisroom.CheckOptions(c.Prefix, c.Timeout, c.Acks)
+	return c.Options.Check()
 }
 
 // replicas reads by how many replicas, and how soon, grants are acknowledged.

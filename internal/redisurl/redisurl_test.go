@@ -19,7 +19,7 @@ func TestParse_ReadsEveryForm(t *testing.T) {
 		"redis://u:p%40@h:7/3":            {Addrs: []string{"h:7"}, Username: "u", Password: "p@", DB: 3},
 		"redis://:p@[::1]:7?db=2":         {Addrs: []string{"[::1]:7"}, Password: "p", DB: 2},
 		"redis://[::1]":                   {Addrs: []string{"[::1]:6379"}},
-		"redis://h?prefix=&timeout=500ms": {Addrs: []string{"h:6379"}, Prefix: "none", Timeout: 500 * time.Millisecond},
+		"redis://h?prefix=&timeout=500ms": {Addrs: []string{"h:6379"}, Options: redisroom.Options{Prefix: "none", Timeout: 500 * time.Millisecond}},
 		"unix:///run/redis.sock?db=1":     {Network: "unix", Addrs: []string{"/run/redis.sock"}, DB: 1},
 		"redis://a,b:7?cluster=true":      {Kind: Cluster, Addrs: []string{"a:6379", "b:7"}},
 		"redis+cluster://u:p@a,b":         {Kind: Cluster, Addrs: []string{"a:6379", "b:6379"}, Username: "u", Password: "p"},
