@@ -29,8 +29,7 @@ type adapter struct {
 	// greeted is set when Connect has connected to single.
 	greeted  atomic.Bool
 	attempts redisroom.Pace
-	watcher  *primaryWatcher // nil unless there are sentinels
-	named    atomic.Value    // the address of the primary that the sentinels have named last
+	named    atomic.Value // the address of the primary that the sentinels have named last
 	// sentinels are the known sentinels; a failover client does not expose them.
 	sentinels sentinels
 	// closeToo closes the client from which single was derived, if the driver owns it.
@@ -185,7 +184,6 @@ func (c *adapter) Visit(ctx context.Context, addr string, words ...string) (any,
 
 // Close implements [redisroom.Client].
 func (c *adapter) Close() error {
-	c.watcher.close()
 	c.batch.Stop() // go-redis logs a line on standard error if a call returns to a closed pool
 	err := c.single.Close()
 	if c.closeToo != nil {

@@ -3,13 +3,13 @@ package redisdriver
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/leasehold-go/leasehold/internal/interrupt"
-	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/redisroom"
 )
 
@@ -20,6 +20,10 @@ var errSilent = errors.New("the subscription has gone silent")
 func (c *adapter) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
 	ctx, forsake := interrupt.Family(ctx)
 	defer forsake()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer giveUp(nil)
 	sub := c.single.Subscribe(ctx)
 	defer sub.Close()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() })
@@ -29,12 +33,11 @@ func (c *adapter) Listen(ctx context.Context, channels []string, up func(), mess
 	}
 
 	var heard atomic.Int64 // how often the server was
-	silent := c.watchSilence(ctx, sub, &heard)
-	defer silent.close()
+	watch.Go(func() { c.watchSilence(ctx, sub, &heard, giveUp) })
 	for confirmed := 0; ; {
 		msg, err := sub.Receive(ctx)
 		if err != nil {
-			return oneline.Join(c.failure(ctx, err), silent.cause())
+			return c.failure(ctx, err)
 		}
 		heard.Add(1)
 		switch msg := msg.(type) {
@@ -48,50 +51,22 @@ func (c *adapter) Listen(ctx context.Context, channels []string, up func(), mess
 	}
 }
 
-// silenceWatch closes a subscription that has gone silent.
-type silenceWatch struct {
-	quit, done chan struct{}
-	err        error // set before done is closed
-}
-
-// watchSilence pings the server over the subscription from time to time, and closes it if
-// no answer has arrived since the last ping.
-func (c *adapter) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomic.Int64) *silenceWatch {
-	w := &silenceWatch{quit: make(chan struct{}), done: make(chan struct{})}
-	go func() {
-		defer close(w.done)
-		tick := time.NewTicker(min(c.timeout, redisroom.MaxSilence))
-		defer tick.Stop()
-		for last := int64(-1); ; {
-			select {
-			case <-w.quit:
-				return
-			case <-tick.C:
-			}
-			now := heard.Load()
-			if now == last || sub.Ping(ctx) != nil {
-				w.err = errSilent
-				_ = sub.Close()
-				return
-			}
-			last = now
+// watchSilence pings the server over the subscription from time to time until ctx ends, and gives
+// up if no answer has arrived since the last ping.
+func (c *adapter) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomic.Int64, giveUp context.CancelCauseFunc) {
+	tick := time.NewTicker(min(c.timeout, redisroom.MaxSilence))
+	defer tick.Stop()
+	for last := int64(-1); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
-	}()
-	return w
-}
-
-// close ends the watch and waits for it.
-func (w *silenceWatch) close() {
-	close(w.quit)
-	<-w.done
-}
-
-// cause returns why the watch closed the subscription, or nil if it did not.
-func (w *silenceWatch) cause() error {
-	select {
-	case <-w.done:
-		return w.err
-	default:
-		return nil
+		now := heard.Load()
+		if now == last || sub.Ping(ctx) != nil {
+			giveUp(errSilent)
+			return
+		}
+		last = now
 	}
 }

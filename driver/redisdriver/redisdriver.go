@@ -25,6 +25,7 @@
 package redisdriver
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -134,9 +135,13 @@ func newSingle(opt redis.Options, timeout time.Duration) *adapter {
 		opt.Dialer = redis.NewDialer(&opt)
 	}
 	if opt.Addr == behindSentinels {
-		opt.Dialer = shareRefusals(opt.Dialer)
+		search, every := shareRefusals(opt.Dialer), askSentinels
+		if opt.TLSConfig != nil {
+			every = askSentinelsTLS
+		}
+		opt.Dialer = search
+		c.batch.Start(func(ctx context.Context) { c.watchPrimary(ctx, search, every) })
 	}
-	c.watcher = newPrimaryWatcher(&opt, c.conns)
 	opt.Dialer, opt.OnConnect = c.dialer(opt.Dialer), greeted(c.conns, opt.OnConnect)
 	opt.MaxRetries, opt.DialerRetries = -1, 1
 	opt.ContextTimeoutEnabled = true

@@ -139,33 +139,10 @@ const (
 	askSentinelsTLS = 10 * time.Second
 )
 
-// primaryWatcher cuts the connections to a primary that was replaced. A primary that was
-// replaced by command, or that hung in the meantime, still acts as primary for some ten
-// seconds. It would grant locks that its successor has granted.
-type primaryWatcher struct {
-	dial  dialFunc
-	conns *interrupt.Conns
-	stop  context.CancelFunc
-	done  chan struct{}
-}
-
-// newPrimaryWatcher starts a watcher if the options name sentinels.
-func newPrimaryWatcher(opt *redis.Options, conns *interrupt.Conns) *primaryWatcher {
-	if opt.Addr != behindSentinels {
-		return nil
-	}
-	every := askSentinels
-	if opt.TLSConfig != nil {
-		every = askSentinelsTLS
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	l := &primaryWatcher{dial: opt.Dialer, conns: conns, stop: cancel, done: make(chan struct{})}
-	go l.run(ctx, every)
-	return l
-}
-
-func (l *primaryWatcher) run(ctx context.Context, every time.Duration) {
-	defer close(l.done)
+// watchPrimary cuts the connections to a primary that was replaced, until ctx ends. A primary that
+// was replaced by command, or that hung in the meantime, still acts as primary for some ten
+// seconds. It would grant locks that its successor has granted. dial asks the sentinels.
+func (c *adapter) watchPrimary(ctx context.Context, dial dialFunc, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -173,30 +150,22 @@ func (l *primaryWatcher) run(ctx context.Context, every time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			l.look(ctx, every)
+			c.look(ctx, dial, every)
 		}
 	}
 }
 
 // look asks the sentinels through the dialer, which only connects.
-func (l *primaryWatcher) look(ctx context.Context, within time.Duration) {
-	if l.conns.Len() == 0 {
+func (c *adapter) look(ctx context.Context, dial dialFunc, within time.Duration) {
+	if c.conns.Len() == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	nc, err := l.dial(ctx, "tcp", behindSentinels)
+	nc, err := dial(ctx, "tcp", behindSentinels)
 	if err != nil {
 		return // without an answer keep the present connections
 	}
-	l.conns.KeepOnly(nc.RemoteAddr())
+	c.conns.KeepOnly(nc.RemoteAddr())
 	_ = nc.Close()
-}
-
-// close ends the watcher, if there is one, and waits for it.
-func (l *primaryWatcher) close() {
-	if l != nil {
-		l.stop()
-		<-l.done
-	}
 }
