@@ -38,10 +38,8 @@ type adapter struct {
 
 var _ redisroom.Client = (*adapter)(nil)
 
-// Changes implements [redisroom.Client].
 func (c *adapter) Changes() uint64 { return c.conns.Made() }
 
-// Connect implements [redisroom.Client].
 func (c *adapter) Connect(int) {
 	if c.greeted.Load() || !c.attempts.Due() {
 		return
@@ -52,13 +50,10 @@ func (c *adapter) Connect(int) {
 	})
 }
 
-// Cut implements [redisroom.Client].
 func (c *adapter) Cut() { c.conns.Cut() }
 
-// Cluster implements [redisroom.Client].
 func (c *adapter) Cluster() bool { return false }
 
-// Do implements [redisroom.Client].
 func (c *adapter) Do(ctx context.Context, words []string) (any, error) { return c.batch.Do(ctx, words) }
 
 // one runs a single request.
@@ -93,7 +88,6 @@ func (c *adapter) many(requests []*redisroom.Request) {
 // latest.
 func (c *adapter) begin(ctx context.Context) *interrupt.Call { return c.conns.Begin(ctx, c.timeout) }
 
-// Run implements [redisroom.Client].
 func (c *adapter) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	try := c.begin(ctx)
 	defer try.End()
@@ -135,7 +129,6 @@ func (c *adapter) answer(try *interrupt.Call, reply any, err error, wait *comman
 	return a
 }
 
-// Nodes implements [redisroom.Client].
 func (c *adapter) Nodes(context.Context) ([]string, error) { return []string{c.name()}, nil }
 
 func (c *adapter) name() string {
@@ -145,12 +138,10 @@ func (c *adapter) name() string {
 	return redisroom.Primary
 }
 
-// Sentinels implements [redisroom.Client].
 func (c *adapter) Sentinels() (addrs []string, primary string) {
 	return c.sentinels.addrs, c.sentinels.primary
 }
 
-// Ask implements [redisroom.Client].
 func (c *adapter) Ask(ctx context.Context, name string, words ...string) (any, error) {
 	if slices.Contains(c.sentinels.addrs, name) {
 		opt := c.sentinels.options
@@ -165,7 +156,6 @@ func (c *adapter) Ask(ctx context.Context, name string, words ...string) (any, e
 	return c.result(try, cmd, c.single.Process(try, cmd))
 }
 
-// Visit implements [redisroom.Client].
 func (c *adapter) Visit(ctx context.Context, addr string, words ...string) (any, error) {
 	opt := c.base
 	if addr != "" {
@@ -182,7 +172,6 @@ func (c *adapter) Visit(ctx context.Context, addr string, words ...string) (any,
 	return visitor.Ask(ctx, "", words...)
 }
 
-// Close implements [redisroom.Client].
 func (c *adapter) Close() error {
 	c.batch.Stop() // go-redis logs a line on standard error if a call returns to a closed pool
 	err := c.single.Close()

@@ -16,7 +16,6 @@ import (
 // errSilent is the cause of a subscription's end that answers no ping.
 var errSilent = errors.New("the subscription has gone silent")
 
-// Listen implements [redisroom.Client].
 func (c *adapter) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
 	ctx, forsake := interrupt.Family(ctx)
 	defer forsake()

@@ -75,13 +75,10 @@ func newAdapter(asked rueidis.ClientOption, timeout time.Duration) *adapter {
 	return s
 }
 
-// Changes implements [redisroom.Client].
 func (s *adapter) Changes() uint64 { return s.conns.Made() }
 
-// Cut implements [redisroom.Client].
 func (s *adapter) Cut() { s.conns.Cut() }
 
-// Cluster implements [redisroom.Client].
 func (s *adapter) Cluster() bool { return false }
 
 // begin returns the context of a call. rueidis waits in the socket while one caller has a
@@ -90,7 +87,6 @@ func (s *adapter) begin(ctx context.Context) *interrupt.Call {
 	return s.conns.BeginTimed(ctx, s.timeout)
 }
 
-// Do implements [redisroom.Client].
 func (s *adapter) Do(ctx context.Context, words []string) (any, error) { return s.batch.Do(ctx, words) }
 
 // many runs requests of several callers in a pipeline. Only the timeout ends it.
@@ -250,7 +246,6 @@ func (s *adapter) failed(try *interrupt.Call, err error) error {
 	return err
 }
 
-// Run implements [redisroom.Client].
 func (s *adapter) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	client, err := s.connectSoon(ctx)
 	if err != nil {
@@ -291,7 +286,6 @@ func (s *adapter) answer(try *interrupt.Call, r rueidis.RedisResult, wait []ruei
 	return a
 }
 
-// Nodes implements [redisroom.Client].
 func (s *adapter) Nodes(context.Context) ([]string, error) {
 	if s.option.Sentinel.MasterSet != "" {
 		return []string{redisroom.Primary}, nil
@@ -299,7 +293,6 @@ func (s *adapter) Nodes(context.Context) ([]string, error) {
 	return []string{s.option.InitAddress[0]}, nil
 }
 
-// Sentinels implements [redisroom.Client].
 func (s *adapter) Sentinels() (addrs []string, primary string) {
 	if primary = s.option.Sentinel.MasterSet; primary != "" {
 		addrs = s.option.InitAddress
@@ -307,7 +300,6 @@ func (s *adapter) Sentinels() (addrs []string, primary string) {
 	return addrs, primary
 }
 
-// Ask implements [redisroom.Client].
 func (s *adapter) Ask(ctx context.Context, node string, words ...string) (any, error) {
 	client, err := s.connectSoon(ctx)
 	if err != nil {
@@ -324,7 +316,6 @@ func (s *adapter) Ask(ctx context.Context, node string, words ...string) (any, e
 	return s.result(try, client.Do(try, client.B().Arbitrary(words...).Build()))
 }
 
-// Visit implements [redisroom.Client].
 func (s *adapter) Visit(ctx context.Context, addr string, words ...string) (any, error) {
 	opt := s.asked
 	if addr == "" && opt.Sentinel.MasterSet != "" {
@@ -348,7 +339,6 @@ func (s *adapter) sentinel(addr string) (rueidis.Client, error) {
 	return rueidis.NewClient(opt)
 }
 
-// Close implements [redisroom.Client].
 func (s *adapter) Close() error {
 	s.mu.Lock()
 	s.closed = true

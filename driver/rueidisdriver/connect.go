@@ -53,7 +53,6 @@ func (s *adapter) attempt() *connectAttempt {
 	return s.connecting
 }
 
-// Connect implements [redisroom.Client].
 func (s *adapter) Connect(int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,6 @@ func (n *node) silence() time.Duration {
 	return max(time.Duration(time.Now().UnixNano()-n.heard.Load()), 1)
 }
 
-// Do implements [redisroom.Client].
 func (n *node) Do(ctx context.Context, words []string) (any, error) {
 	n.begin()
 	defer n.end()
@@ -48,7 +47,6 @@ func (n *node) Do(ctx context.Context, words []string) (any, error) {
 	return reply, n.whileClosing(err)
 }
 
-// Run implements [redisroom.Client].
 func (n *node) Run(ctx context.Context, cmds [][]string, want redisroom.Acks, each func(int, redisroom.Answer)) {
 	n.begin()
 	defer n.end()
