@@ -31,6 +31,7 @@ package filedriver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -40,8 +41,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/check"
-	"github.com/leasehold-go/leasehold/internal/hints"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
@@ -50,7 +50,17 @@ import (
 // Any number of Drivers, in one process or in many, may share a directory. In addition to
 // [driver.Driver] it implements [driver.Watcher], [driver.Glancer], [driver.Breaker],
 // [driver.Checker] and [driver.Marker].
+//
+// After an error of Acquire, Release or Break the lock is unchanged. The error matches
+// [driver.ErrInvalid], [driver.ErrMismatch], [driver.ErrAmnesia], [driver.ErrClosed], or
+// [driver.ErrUnavailable] if the file lock was not free in time or a file could not be
+// written. If a stopped process holds up a shard, Renew renews the leases of the other shards.
+// Glance reads the whole record, as Inspect does. All subscriptions of a Driver share one watch
+// of the system (on Linux one of the user's inotify instances) until Close. If the system has no
+// watch left, the error of Watch matches [driver.ErrUnavailable] and waiters poll; the next Watch
+// tries again.
 type Driver struct {
+	*rooms
 	tree        *tree
 	config      config
 	machine     machine
@@ -69,13 +79,14 @@ type Driver struct {
 
 	idleFiles idleFiles
 
-	subs          hints.Subscriptions
-	mailboxMaking sync.Mutex // held while the mailbox is made
+	mail atomic.Pointer[mailbox] // nil before the first Watch
 
 	mu   sync.Mutex
 	done bool
-	mail *mailbox // nil before the first Watch
 }
+
+// rooms is the store over the directory.
+type rooms = roomdriver.Driver
 
 var (
 	_ driver.Driver  = (*Driver)(nil)
@@ -125,77 +136,8 @@ func Open(location string, options ...Option) (*Driver, error) {
 		_ = s.tree.close()
 		return nil, err
 	}
+	s.rooms = roomdriver.New(table{s}, roomdriver.WithSweep(0))
 	return s, nil
-}
-
-// Acquire asks for a lock, and answers Granted, Queued, Busy, Gone or Resized. After an
-// error the lock is unchanged. The error matches [driver.ErrInvalid],
-// [driver.ErrMismatch], [driver.ErrAmnesia], [driver.ErrClosed], or
-// [driver.ErrUnavailable] if the file lock was not free in time or a file could not be
-// written. See [driver.Driver].
-func (s *Driver) Acquire(ctx context.Context, req driver.Request) (reply driver.Reply, err error) {
-	once := ""
-	if req.SingleUseID {
-		once = req.ID
-	}
-	e := s.update(ctx, req.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
-		req.Guard = req.Guard && r.Token == 0 && !s.clock.servesGuarded(now)
-		reply, wakes, err = room.Acquire(r, req, now)
-		return wakes
-	})
-	if e != nil {
-		return driver.Reply{}, e
-	}
-	return reply, err
-}
-
-// Release ends a lease or leaves the queue, and answers Released, Left, Gone, or Busy if
-// the lease belongs to another visit. The same step notifies the next waiter. After an
-// error the lock is unchanged. See [driver.Driver].
-func (s *Driver) Release(ctx context.Context, ref driver.Ref) (reply driver.Reply, err error) {
-	once := ""
-	if ref.SingleUseID && ref.RejectIDFor > 0 {
-		once = ref.ID
-	}
-	err = s.update(ctx, ref.Key, once, func(r *room.Record, now int64) (wakes []room.Wake) {
-		reply, wakes = room.Release(r, ref, now)
-		return wakes
-	})
-	return answer(reply, err)
-}
-
-// Break forcibly ends the lease or ticket id, and reports the reason to its owner: 1 to
-// 256 bytes of UTF-8 without control characters. It answers Released, Left, or Gone if id
-// does not exist. See [driver.Breaker].
-func (s *Driver) Break(ctx context.Context, key, id, reason string) (reply driver.Reply, err error) {
-	err = s.update(ctx, key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
-		reply, wakes = room.Break(r, s.config.prefix+key, id, reason, now)
-		return wakes
-	})
-	return answer(reply, err)
-}
-
-// Inspect returns one consistent picture of a lock: its holders and waiters. A free lock is
-// not an error. See [driver.Inspector].
-func (s *Driver) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	return s.picture(ctx, key, room.Look)
-}
-
-// Glance returns the picture of Inspect without the waiters. It reads the whole record
-// nevertheless. See [driver.Glancer].
-func (s *Driver) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
-	return s.picture(ctx, key, room.Glance)
-}
-
-func (s *Driver) picture(ctx context.Context, key string, see func(*room.Record, string, int64) driver.Snapshot) (snap driver.Snapshot, err error) {
-	err = s.update(ctx, key, "", func(r *room.Record, now int64) []room.Wake {
-		snap = see(r, key, now)
-		return nil
-	})
-	if err != nil {
-		return driver.Snapshot{}, err
-	}
-	return snap, nil
 }
 
 // Close ends the subscriptions and waits for the store's goroutines. Calls that wait for a
@@ -204,27 +146,15 @@ func (s *Driver) picture(ctx context.Context, key string, see func(*room.Record,
 // process. Close may be called again.
 func (s *Driver) Close() error {
 	s.mu.Lock()
-	if s.done {
-		s.mu.Unlock()
-		return nil
-	}
+	done := s.done
 	s.done = true
 	s.mu.Unlock()
+	if done {
+		return nil
+	}
 	s.closeIdleFiles() // while locks can still be had
-	s.mu.Lock()
 	close(s.closed)
-	mail := s.mail
-	s.mu.Unlock()
-	s.subs.Close()
-	s.work.Wait()
-	var err error
-	if mail != nil {
-		err = mail.close()
-	}
-	for _, sh := range s.shards {
-		err = oneline.Join(err, sh.tree.close())
-	}
-	return oneline.Join(err, s.alive.Unlock(), s.tree.close())
+	return s.rooms.Close()
 }
 
 // start runs f in a goroutine that Close waits for. It reports false after Close.
@@ -238,41 +168,63 @@ func (s *Driver) start(f func()) bool {
 	return true
 }
 
-// answer returns reply if err is nil: a step that was not written was not taken.
-func answer(reply driver.Reply, err error) (driver.Reply, error) {
-	if err != nil {
-		return driver.Reply{}, err
+// table is the directory as package roomdriver uses it.
+type table struct{ *Driver }
+
+// Visit takes a step on the record of key.
+func (t table) Visit(ctx context.Context, key, once, mark string, step room.Step) ([]room.Wake, error) {
+	defer t.tick(1)
+	r := t.fileOf(key)
+	if err := r.lock.lock(ctx, t.config.timeout); err != nil {
+		return nil, err
 	}
-	return reply, nil
+	defer r.lock.unlock()
+	return t.apply(ctx, r, once, mark, step)
 }
 
-// step is one call of package room on a record.
-type step func(r *room.Record, now int64) []room.Wake
+// Prefix returns the prefix of all keys.
+func (t table) Prefix() string { return t.config.prefix }
 
-// update takes a step on the record of key under its lock, and then delivers the hints.
-// once is the single-use id whose state the step needs, or "".
-func (s *Driver) update(ctx context.Context, key, once string, step step) error {
-	defer s.tick(1)
+// Update implements [roomdriver.Table]. The driver calls Visit in its place.
+func (t table) Update(context.Context, string, func([]byte, time.Time) ([]byte, error)) error {
+	return errors.ErrUnsupported
+}
+
+// List implements [roomdriver.Table]. The driver neither sweeps nor lists by it.
+func (t table) List(context.Context, string, string) (roomdriver.Page, error) {
+	return roomdriver.Page{}, errors.ErrUnsupported
+}
+
+// Close implements [roomdriver.Table].
+func (t table) Close() (err error) {
+	t.work.Wait()
+	if m := t.mail.Load(); m != nil {
+		err = m.close()
+	}
+	for _, sh := range t.shards {
+		err = oneline.Join(err, sh.tree.close())
+	}
+	return oneline.Join(err, t.alive.Unlock(), t.tree.close())
+}
+
+// roomFile is the file of a room.
+type roomFile struct {
+	*shard
+	key, name string
+}
+
+// fileOf returns the file of the room of key.
+func (s *Driver) fileOf(key string) roomFile {
 	key = s.config.prefix + key
 	name := fileName(key)
-	sh := s.shardOf(name)
-	if err := sh.lock.lock(ctx, s.config.timeout); err != nil {
-		return err
-	}
-	wakes, err := s.apply(ctx, sh, name, key, once, step)
-	sh.lock.unlock()
-	s.deliver(wakes)
-	return err
+	return roomFile{s.shardOf(name), key, name}
 }
 
 // apply takes one step on a record while its shard is locked. The file always holds the
 // old record or the new one. The state of the single-use id is written before the record:
 // if the process dies in between, the id is spent although it was not released.
-func (s *Driver) apply(ctx context.Context, sh *shard, name, key, once string, step step) ([]room.Wake, error) {
-	if err := check.Key(key[len(s.config.prefix):]); err != nil {
-		return nil, err
-	}
-	before, err := sh.load(name, key)
+func (s *Driver) apply(ctx context.Context, at roomFile, once, mark string, step room.Step) ([]room.Wake, error) {
+	before, err := at.load(at.name, at.key)
 	if err != nil {
 		return nil, err
 	}
@@ -284,13 +236,17 @@ func (s *Driver) apply(ctx context.Context, sh *shard, name, key, once string, s
 	after := before.room
 	var memory *usedIDs
 	if once != "" {
-		memory, err = sh.loadUsedIDs(name, once, &after)
+		memory, err = at.loadUsedIDs(at.name, once, &after)
 		defer memory.close()
 		if err != nil {
 			return nil, err
 		}
 	}
-	wakes := step(&after, now)
+	after.Store.Marked = mark != "" && after.Token == 0 && s.clock.servesGuarded(now)
+	wakes, err := step.Step(&after, now)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.clock.reserveToken(ctx, after.Token); err != nil {
 		return nil, err
 	}
@@ -302,7 +258,7 @@ func (s *Driver) apply(ctx context.Context, sh *shard, name, key, once string, s
 			return nil, err
 		}
 	}
-	if err := sh.save(name, key, &after, &before.slots, now, s.keepIdleFile); err != nil {
+	if err := at.save(at.name, at.key, &after, &before.slots, now, s.keepIdleFile); err != nil {
 		return nil, err
 	}
 	return wakes, nil

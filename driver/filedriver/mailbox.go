@@ -5,7 +5,6 @@ import (
 	"context"
 	crand "crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,16 +13,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/gofrs/flock"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/oneline"
 )
 
-// mailbox is the file to which other processes append hints for this one. A second file is
+// mailbox is the file to which other processes append hints for this one, each a message of package
+// roomdriver on a line. A reader of another version ignores fields that it does not know, and asks at
+// its next poll at the latest. A second file is
 // locked as long as the process lives, so that other processes can recognize and remove
 // the mailbox of a killed process.
 type mailbox struct {
@@ -32,16 +35,10 @@ type mailbox struct {
 	liveness *flock.Flock
 	file     *os.File
 	watcher  *fileWatch
+	receive  func(body string)
 	read     int64       // offset behind the last hint delivered
 	broken   atomic.Bool // the file is gone
-}
-
-// message is a line of a mailbox. The hint has the field names of package driver. A
-// reader of another version ignores fields that it does not know, and asks at its next
-// poll at the latest.
-type message struct {
-	To   string      `json:"to"` // the number of a subscription, or empty for all
-	Hint driver.Hint `json:"hint"`
+	work     sync.WaitGroup
 }
 
 // livenessSuffix ends the name of the file that is locked while the mailbox's process
@@ -73,18 +70,40 @@ func newFileWatch() (*fileWatch, error) {
 	return &fileWatch{w.Events, w.Errors, w.Add, w.Close}, nil
 }
 
+// Listen implements [roomdriver.Listener]: it makes the mailbox of the process.
+func (t table) Listen(receive func(body string)) (driver.Subscription, error) {
+	m, err := t.newMailbox(receive)
+	if errors.Is(err, driver.ErrClosed) {
+		return nil, driver.ErrClosed
+	} else if err != nil {
+		return nil, unavailable("wake-ups", err)
+	}
+	t.mail.Store(m)
+	m.work.Go(m.run)
+	return m, nil
+}
+
 // newMailbox makes a mailbox and watches it.
-func (s *Driver) newMailbox() (*mailbox, error) {
+func (s *Driver) newMailbox(receive func(body string)) (*mailbox, error) {
 	var id [8]byte
 	_, _ = crand.Read(id[:])
-	m := &mailbox{store: s, id: hex.EncodeToString(id[:])}
-	if err := m.create(); err != nil {
-		return nil, oneline.Join(err, m.close())
+	m := &mailbox{store: s, id: hex.EncodeToString(id[:]), receive: receive}
+	err := m.create()
+	if err == nil {
+		err = m.watch()
 	}
-	if err := m.watch(); err != nil {
+	if err != nil {
 		return nil, oneline.Join(err, m.close())
 	}
 	return m, nil
+}
+
+// Address implements [driver.Subscription].
+func (m *mailbox) Address() string {
+	if m.broken.Load() {
+		return ""
+	}
+	return m.id
 }
 
 func mailboxID(id string) bool {
@@ -160,7 +179,7 @@ func (m *mailbox) drain() {
 	whole := raw[:bytes.LastIndexByte(raw, '\n')+1]
 	m.read += int64(len(whole))
 	for line := range bytes.Lines(whole) {
-		m.hear(line)
+		m.receive(string(line))
 	}
 	if m.read < truncateAt {
 		return
@@ -168,23 +187,15 @@ func (m *mailbox) drain() {
 	if err := m.file.Truncate(0); err == nil {
 		m.read = 0
 	}
-	m.store.subs.Resync()
+	m.receive("")
 }
 
-// hear delivers the hint in a line.
-func (m *mailbox) hear(line []byte) {
-	var l message
-	switch err := json.Unmarshal(line, &l); {
-	case err != nil:
-	case l.To != "":
-		m.store.subs.Deliver(l.To, l.Hint)
-	case l.Hint.Kind == driver.HintBroken:
-		m.store.tell(l.Hint)
-	}
-}
+// Close implements [driver.Subscription]. The mailbox is closed with its table.
+func (m *mailbox) Close() error { return nil }
 
-// close removes the mailbox.
+// close removes the mailbox. It waits for a delivery under way.
 func (m *mailbox) close() error {
+	m.work.Wait()
 	var errs []error
 	if m.watcher != nil {
 		errs = append(errs, m.watcher.Close())
@@ -203,9 +214,34 @@ func (m *mailbox) close() error {
 	return oneline.Join(errs...)
 }
 
+// Notify implements [roomdriver.Notifier]. The hints for one mailbox are one write, so that lines of
+// several writers do not mix.
+func (t table) Notify(_ context.Context, messages []roomdriver.Message) error {
+	lines := make(map[string]string)
+	mail := t.mail.Load()
+	for _, m := range messages {
+		ids := []string{m.Address}
+		if m.Address == roomdriver.Everybody {
+			ids = t.mailboxes()
+		}
+		for _, id := range ids {
+			switch own := mail != nil && mail.id == id; {
+			case own && m.Address == id: // its file has been removed
+				mail.receive(m.Body)
+			case !own && mailboxID(id):
+				lines[id] += m.Body + "\n"
+			}
+		}
+	}
+	for id, text := range lines {
+		t.send(id, text)
+	}
+	return nil
+}
+
 // send appends hints to the mailbox of another process. It drops hints that cannot be
 // delivered: the owner polls.
-func (s *Driver) send(id string, letters []message) {
+func (s *Driver) send(id, lines string) {
 	f, err := s.tree.openFile(filepath.Join("wake", id), os.O_WRONLY|os.O_APPEND|noWait)
 	if err != nil {
 		return
@@ -215,14 +251,7 @@ func (s *Driver) send(id string, letters []message) {
 	if err != nil || !info.Mode().IsRegular() || info.Size() >= maxMailbox {
 		return
 	}
-	var lines bytes.Buffer
-	encoder := json.NewEncoder(&lines) // which ends each with a newline
-	for _, l := range letters {
-		if encoder.Encode(l) != nil {
-			return
-		}
-	}
-	_, _ = f.Write(lines.Bytes()) // one write, so that lines of several writers do not mix
+	_, _ = f.WriteString(lines)
 }
 
 // mailboxes returns the ids of all existing mailboxes.

@@ -1,6 +1,7 @@
 package filedriver
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"slices"
@@ -14,7 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/room"
+	"github.com/leasehold-go/leasehold/driver/roomdriver"
 )
 
 // heard collects hints.
@@ -50,8 +51,15 @@ func watch(t *testing.T, s *Driver) (*heard, driver.Subscription) {
 	return &h, sub
 }
 
-func wake(address, id string) room.Wake {
-	return room.Wake{Address: address, Hint: driver.Hint{Kind: driver.HintAsk, ID: id}}
+// post sends a hint to the address of a subscription, as package roomdriver does.
+func post(t *testing.T, s *Driver, address, id string) {
+	t.Helper()
+	mailbox, number, _ := strings.Cut(address, ".")
+	body, err := json.Marshal(map[string]any{"to": number, "hint": driver.Hint{Kind: driver.HintAsk, ID: id}})
+	noError(t, err)
+	for _, to := range []string{mailbox, address} {
+		noError(t, table{s}.Notify(t.Context(), []roomdriver.Message{{Address: to, Body: string(body)}}))
+	}
 }
 
 // looking is an option of a store that polls its mailbox every millisecond. So it needs no
@@ -98,14 +106,14 @@ func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
 	h, sub := watch(t, s)
 	const hints = 6000 // more than the mailbox may keep
 	for i := range hints {
-		other.deliver([]room.Wake{wake(sub.Address(), strconv.Itoa(i))})
+		post(t, other, sub.Address(), strconv.Itoa(i))
 		if i%100 == 99 { // a reader that keeps up
 			eventually(t, "the hint arrives, or a resync", func() bool {
 				return h.count(func(hint driver.Hint) bool { return hint.ID == strconv.Itoa(i) || hint.Kind == driver.HintResync }) > 0
 			})
 		}
 	}
-	info, err := os.Stat(s.tree.path(s.mail.name()))
+	info, err := os.Stat(s.tree.path(s.mail.Load().name()))
 	if err != nil || info.Size() > maxMailbox {
 		t.Errorf("the mailbox has %d bytes, %v", info.Size(), err)
 	}
@@ -127,12 +135,12 @@ func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
 func TestMailbox_OfAStoppedReaderStopsGrowing(t *testing.T) {
 	dir := t.TempDir()
 	s, other := open(t, dir, looking), open(t, dir)
-	m, err := s.newMailbox() // it has no reader
+	m, err := s.newMailbox(func(string) {}) // it has no reader
 	noError(t, err)
 	t.Cleanup(func() { _ = m.close() })
 	long := strings.Repeat("x", 10_000)
 	for range 200 {
-		other.deliver([]room.Wake{wake(m.id+".1", long)})
+		post(t, other, m.id+".1", long)
 	}
 	if info, err := os.Stat(m.store.tree.path(m.name())); err != nil || info.Size() > maxMailbox+20_000 {
 		t.Errorf("the mailbox has %d bytes, %v", info.Size(), err)
@@ -144,20 +152,46 @@ func TestMailbox_IgnoresAddressesThatAreNone(t *testing.T) {
 	h, sub := watch(t, s)
 	id, _, _ := strings.Cut(sub.Address(), ".")
 	for _, address := range []string{"", ".", "../../epoch", "../epoch.1", id, id + ".", id + ".99", "0123456789abcdef.1", "0123456789ABCDEF.1"} {
-		s.deliver([]room.Wake{wake(address, "x")})
+		post(t, s, address, "x")
 	}
 	noError(t, os.WriteFile(s.tree.path("wake", id), []byte("nonsense\n{}\n{\"to\":\"99\"}\n"), 0o600))
-	s.deliver([]room.Wake{wake(sub.Address(), "real")})
+	post(t, s, sub.Address(), "real")
 	eventually(t, "the real hint arrives", func() bool { return h.count(func(hint driver.Hint) bool { return hint.ID == "real" }) == 1 })
 	if n := h.count(func(hint driver.Hint) bool { return hint.ID == "x" }); n > 0 {
 		t.Errorf("%d hints to invalid addresses", n)
 	}
 }
 
+func TestMailbox_ABreakReachesTheProcessesOfItsPrefix(t *testing.T) {
+	dir := t.TempDir()
+	own := []*Driver{open(t, dir, looking, WithPrefix("one:")), open(t, dir, looking, WithPrefix("one:"))}
+	stranger := open(t, dir, looking, WithPrefix("two:"))
+	broken := func(hint driver.Hint) bool {
+		return hint.Kind == driver.HintBroken && hint.Key == "k" && hint.ID == "holder"
+	}
+	var hears []*heard
+	for _, s := range own {
+		h, _ := watch(t, s)
+		hears = append(hears, h)
+	}
+	other, sub := watch(t, stranger)
+	grant(t, own[0], driver.Request{Key: "k", ID: "holder"})
+	if reply, err := own[0].Break(t.Context(), "k", "holder", "reason"); err != nil || reply.State != driver.Released {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	post(t, own[0], sub.Address(), "later")
+	eventually(t, "all hints have arrived", func() bool {
+		return hears[0].count(broken) == 1 && hears[1].count(broken) == 1 && other.count(func(hint driver.Hint) bool { return hint.ID == "later" }) == 1
+	})
+	if other.count(broken) > 0 || hears[0].count(broken) > 1 {
+		t.Errorf("%v of the breaks reached another prefix, and %d the process itself", other.count(broken), hears[0].count(broken))
+	}
+}
+
 func TestMailbox_RemovedByOthersLeavesPolling(t *testing.T) {
 	s := open(t, t.TempDir(), looking)
 	_, sub := watch(t, s)
-	noError(t, os.Remove(s.tree.path(s.mail.name())))
+	noError(t, os.Remove(s.tree.path(s.mail.Load().name())))
 	eventually(t, "the address is withdrawn", func() bool { return sub.Address() == "" })
 }
 
@@ -172,7 +206,7 @@ func TestMailbox_OfAProcessGoesWithIt(t *testing.T) {
 	if reply, err := alive.Acquire(t.Context(), waiter); err != nil || reply.State != driver.Queued {
 		t.Fatalf("%+v, %v; want it queued", reply, err)
 	}
-	noError(t, dead.mail.liveness.Unlock())
+	noError(t, dead.mail.Load().liveness.Unlock())
 	s.sweep()
 	if left := files(t, s.tree.path("wake")); len(left) != 2 {
 		t.Errorf("mailboxes: %v; want that of the living process, and its sign of life", left)

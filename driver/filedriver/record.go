@@ -76,9 +76,10 @@ func read(f *os.File) (foundRecord, record, error) {
 	return foundRecord{room: rec.room, slots: slots}, rec, nil
 }
 
-// encode returns the content of a slot: the length of the key, the key, and the record.
+// encode returns an unformatted slot: space for its header, the length of the key, the key, and the
+// record.
 func encode(key string, r *room.Record) []byte {
-	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(key)))
+	b := binary.AppendUvarint(make([]byte, headerSize, 512), uint64(len(key)))
 	return room.Append(append(b, key...), r, r.End(0))
 }
 
@@ -112,17 +113,17 @@ func (sh *shard) save(name, key string, r *room.Record, before *slots, now int64
 		before.close()
 		return sh.remove(name)
 	}
-	raw := encode(key, r)
-	if bytes.Equal(raw, before.raw) {
+	slot := encode(key, r)
+	if bytes.Equal(slot[headerSize:], before.raw) {
 		return nil
 	}
 	if before.file != nil {
-		if ok, err := before.write(raw); ok {
+		if ok, err := before.write(slot); ok {
 			return written(err)
 		}
 		before.close()
 	}
-	file := newSlots(raw)
+	file := newSlots(slot)
 	if len(file) > 2*maxSlot {
 		return fmt.Errorf("the record of a room cannot grow beyond %d bytes: %w", maxSlot, driver.ErrUnavailable)
 	}

@@ -6,121 +6,68 @@ import (
 	"sync"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
 // Bounds of a batched renewal.
 const (
-	// renewBatch is how many records are renewed under one lock of a shard. Package
-	// roomdriver over files locks for each record, and takes twice as long.
+	// renewBatch is how many records are renewed under one lock of a shard. To lock for each
+	// record takes twice as long.
 	renewBatch = 32
 	// briefTimeout is how long renewals of other shards wait for a shard that is taken.
 	briefTimeout = 5 * time.Millisecond
 )
 
-// Renew renews leases, confirms grants and keeps places in the queue; refs of one key
-// take one step. It calls each once for every ref, by its index, never concurrently. If a
-// stopped process holds up a shard, the renewals of the other shards go on. See
-// [driver.Driver].
-func (s *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	b := renewal{store: s, refs: refs, each: each}
+// VisitAll takes a step on the record of each key. If a stopped process holds up a shard, the steps
+// in other shards go on.
+func (t table) VisitAll(ctx context.Context, keys []string, step func(int) room.Step, taken func([]int, []room.Wake, []error)) {
+	v := visits{table: t, files: make([]roomFile, len(keys)), step: step, taken: taken}
+	plan := make(map[*shard][]int)
+	for i, key := range keys {
+		v.files[i] = t.fileOf(key)
+		plan[v.files[i].shard] = append(plan[v.files[i].shard], i)
+	}
 	var late sync.WaitGroup
-	for sh, visits := range b.plan() {
-		if rest := b.renew(ctx, sh, visits, briefTimeout); len(rest) > 0 {
-			late.Go(func() { b.renew(ctx, sh, rest, s.config.timeout) })
+	for sh, which := range plan {
+		if rest := v.visit(ctx, sh, which, briefTimeout); len(rest) > 0 {
+			late.Go(func() { v.visit(ctx, sh, rest, t.config.timeout) })
 		}
 	}
 	late.Wait()
 }
 
-// renewal is one call of Renew.
-type renewal struct {
-	store *Driver
-	refs  []driver.Ref
-
-	mu   sync.Mutex
-	each func(int, driver.Reply, error) // guarded by mu
+// visits is one call of VisitAll.
+type visits struct {
+	table
+	files []roomFile
+	step  func(int) room.Step
+	taken func([]int, []room.Wake, []error)
 }
 
-// keyRenewal is the part of a renewal that concerns one key.
-type keyRenewal struct {
-	key, name string
-	indexes   []int // of refs
-}
-
-// plan sorts the refs by shard and key.
-func (b *renewal) plan() map[*shard][]*keyRenewal {
-	plan := make(map[*shard][]*keyRenewal)
-	rooms := make(map[string]*keyRenewal, len(b.refs))
-	for i, ref := range b.refs {
-		v := rooms[ref.Key]
-		if v == nil {
-			key := b.store.config.prefix + ref.Key
-			v = &keyRenewal{key: key, name: fileName(key)}
-			rooms[ref.Key] = v
-			sh := b.store.shardOf(v.name)
-			plan[sh] = append(plan[sh], v)
-		}
-		v.indexes = append(v.indexes, i)
-	}
-	return plan
-}
-
-// renew renews the leases of one shard. With briefTimeout it returns the rest if the shard
-// stays locked.
-func (b *renewal) renew(ctx context.Context, sh *shard, visits []*keyRenewal, patience time.Duration) (rest []*keyRenewal) {
-	for len(visits) > 0 {
-		now := visits[:min(renewBatch, len(visits))]
+// visit takes the steps in one shard. With briefTimeout it returns the rest if the shard stays
+// locked.
+func (v *visits) visit(ctx context.Context, sh *shard, which []int, patience time.Duration) (rest []int) {
+	for len(which) > 0 {
+		now := which[:min(renewBatch, len(which))]
+		errs := make([]error, len(now))
+		var wakes []room.Wake
 		err := sh.lock.lock(ctx, patience)
 		if errors.Is(err, errTaken) && patience == briefTimeout {
-			return visits
+			return which
 		}
-		visits = visits[len(now):]
-		if err != nil {
-			for _, v := range now {
-				b.report(v, nil, err)
+		for n, i := range now {
+			if errs[n] = err; err == nil {
+				var more []room.Wake
+				more, errs[n] = v.apply(ctx, v.files[i], "", "", v.step(i))
+				wakes = append(wakes, more...)
 			}
-			continue
 		}
-		b.apply(ctx, sh, now)
+		if err == nil {
+			sh.lock.unlock()
+			v.tick(len(now))
+		}
+		v.taken(now, wakes, errs)
+		which = which[len(now):]
 	}
 	return nil
-}
-
-// apply makes renewals in a locked shard, unlocks it and reports.
-func (b *renewal) apply(ctx context.Context, sh *shard, visits []*keyRenewal) {
-	replies := make([][]driver.Reply, len(visits))
-	errs := make([]error, len(visits))
-	var wakes []room.Wake
-	for n, v := range visits {
-		var more []room.Wake
-		more, errs[n] = b.store.apply(ctx, sh, v.name, v.key, "", func(r *room.Record, now int64) (wakes []room.Wake) {
-			for _, i := range v.indexes {
-				reply, w := room.Renew(r, b.refs[i], now)
-				replies[n] = append(replies[n], reply)
-				wakes = append(wakes, w...)
-			}
-			return wakes
-		})
-		wakes = append(wakes, more...)
-	}
-	sh.lock.unlock()
-	b.store.deliver(wakes)
-	b.store.tick(len(visits))
-	for n, v := range visits {
-		b.report(v, replies[n], errs[n])
-	}
-}
-
-func (b *renewal) report(v *keyRenewal, replies []driver.Reply, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for n, i := range v.indexes {
-		if err != nil {
-			b.each(i, driver.Reply{}, err)
-		} else {
-			b.each(i, replies[n], nil)
-		}
-	}
 }

@@ -130,16 +130,17 @@ func checksum(number uint64, raw []byte) uint32 {
 	return crc32.Update(crc32.Checksum(b[:], table), table, raw)
 }
 
-// formatSlot returns the bytes of a slot, without the rest of its space.
-func formatSlot(number uint64, raw []byte) []byte {
-	b := make([]byte, 0, headerSize+len(raw)+1)
-	b = fmt.Appendf(b, "%s%016x %08x %08x\n", magic, number, len(raw), checksum(number, raw))
-	return append(append(b, raw...), '\n')
+// formatSlot completes a slot, whose record begins behind headerSize bytes for its header. It
+// returns the slot without the rest of its space.
+func formatSlot(number uint64, slot []byte) []byte {
+	raw := slot[headerSize:]
+	_ = fmt.Appendf(slot[:0], "%s%016x %08x %08x\n", magic, number, len(raw), checksum(number, raw))
+	return append(slot, '\n')
 }
 
-// write replaces the record by raw. ok is false if raw does not fit.
-func (s *slots) write(raw []byte) (ok bool, err error) {
-	b := formatSlot(s.number+1, raw)
+// write replaces the record by that of an unformatted slot. ok is false if it does not fit.
+func (s *slots) write(slot []byte) (ok bool, err error) {
+	b := formatSlot(s.number+1, slot)
 	if len(b) > s.size {
 		return false, nil
 	}
@@ -147,13 +148,13 @@ func (s *slots) write(raw []byte) (ok bool, err error) {
 	return true, err
 }
 
-// newSlots returns the content of a new file for a record, with room to grow.
-func newSlots(raw []byte) []byte {
+// newSlots returns the content of a new file for an unformatted slot, with room to grow.
+func newSlots(slot []byte) []byte {
 	size := minSlot
-	for size < headerSize+len(raw)+len(raw)/2 {
+	for size < len(slot)+(len(slot)-headerSize)/2 {
 		size *= 2
 	}
 	b := make([]byte, 2*size)
-	copy(b, formatSlot(1, raw))
+	copy(b, formatSlot(1, slot))
 	return b
 }

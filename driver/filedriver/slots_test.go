@@ -69,10 +69,12 @@ func TestRecord_GrowsAndShrinksInPlace(t *testing.T) {
 
 func TestRecord_DamagedIsReportedAndLeftUntouched(t *testing.T) {
 	for name, spoil := range map[string]func(path string) error{
-		"empty":     func(path string) error { return os.WriteFile(path, nil, 0o600) },
-		"text":      func(path string) error { return os.WriteFile(path, []byte("hello\n"), 0o600) },
-		"zeros":     func(path string) error { return os.WriteFile(path, make([]byte, 4096), 0o600) },
-		"no record": func(path string) error { return os.WriteFile(path, newSlots([]byte("hello")), 0o600) },
+		"empty": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+		"text":  func(path string) error { return os.WriteFile(path, []byte("hello\n"), 0o600) },
+		"zeros": func(path string) error { return os.WriteFile(path, make([]byte, 4096), 0o600) },
+		"no record": func(path string) error {
+			return os.WriteFile(path, newSlots(append(make([]byte, headerSize), "hello"...)), 0o600)
+		},
 		"other key": func(path string) error { return os.WriteFile(path, newSlots(encode("z", &room.Record{})), 0o600) },
 		"directory": func(path string) error { return os.Mkdir(path, 0o700) },
 		"edited": func(path string) error {

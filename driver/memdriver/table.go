@@ -44,7 +44,7 @@ func (t *table) join() *Driver {
 func (t *table) now() int64 { return t.epoch.UnixMicro() + time.Since(t.epoch).Microseconds() }
 
 // Visit takes a step on the record of key.
-func (t *table) Visit(key, mark string, step room.Step) ([]room.Wake, error) {
+func (t *table) Visit(_ context.Context, key, _, mark string, step room.Step) ([]room.Wake, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()

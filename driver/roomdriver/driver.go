@@ -23,6 +23,7 @@ type Driver struct {
 	tx     Transactor // nil if the table does not implement it
 	swap   Exchanger  // nil if the table does not implement it
 	rooms  rooms      // nil if the table does not implement it
+	prefix string     // of the keys in messages to everybody
 	cfg    config
 	sweeps sweeps
 	turns  turns
@@ -52,6 +53,9 @@ func New(t Table, options ...Option) *Driver {
 	d.swap, _ = t.(Exchanger)
 	d.turns.waiting = make(map[string][]*turn)
 	d.rooms, _ = t.(rooms)
+	if p, ok := t.(prefixer); ok {
+		d.prefix = p.Prefix()
+	}
 	d.sweeps.init(d)
 	return d
 }

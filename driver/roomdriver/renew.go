@@ -67,6 +67,17 @@ func (b *renewal) run(ctx context.Context) {
 		b.report(err, visits...)
 		return
 	}
+	visits = slices.DeleteFunc(visits, func(s *stop) bool {
+		err := check.Key(s.key)
+		if err != nil {
+			b.report(err, s)
+		}
+		return err != nil
+	})
+	if all, ok := b.d.rooms.(batcher); ok {
+		b.visitAll(ctx, all, visits)
+		return
+	}
 	if b.d.tx == nil || len(visits) == 1 {
 		b.single(ctx, visits)
 		return
@@ -104,11 +115,14 @@ type stop struct {
 
 // plan sorts a renewal by key.
 func (b *renewal) plan() (stops []*stop) {
-	byKey := make(map[string]*stop, len(b.refs))
+	n := len(b.refs)
+	all, indexes, byKey := make([]stop, n), make([]int, n), make(map[string]*stop, n)
+	stops = make([]*stop, 0, n)
 	for i, ref := range b.refs {
 		s := byKey[ref.Key]
 		if s == nil {
-			s = &stop{visit: visit{key: ref.Key}, refs: b.refs}
+			s = &all[i]
+			*s = stop{visit: visit{key: ref.Key}, refs: b.refs, indexes: indexes[i : i : i+1]} // most have one
 			byKey[ref.Key] = s
 			stops = append(stops, s)
 		}
@@ -135,17 +149,12 @@ func (s *stop) settle(now time.Time, guess, token int64) {
 
 // together makes stops in one transaction, and returns the stops that it left out.
 func (b *renewal) together(ctx context.Context, stops []*stop) (rest []*stop) {
-	calls := make([]call, 0, len(stops))
-	asked := make([]*stop, 0, len(stops))
-	for _, s := range stops {
-		if err := check.Key(s.key); err != nil {
-			b.report(err, s)
-			continue
-		}
-		calls, asked = append(calls, s), append(asked, s)
+	calls := make([]call, len(stops))
+	for i, s := range stops {
+		calls[i] = s
 	}
 	skipped := b.d.transact(ctx, calls)
-	for i, s := range asked {
+	for i, s := range stops {
 		if skipped[i] {
 			rest = append(rest, s)
 		} else {
@@ -165,7 +174,7 @@ func (b *renewal) single(ctx context.Context, stops []*stop) {
 	close(next)
 	work := func() {
 		for s := range next {
-			b.report(b.d.doNow(ctx, s), s)
+			b.report(b.now(ctx, s), s)
 		}
 	}
 	workers := min(parallel, len(stops))
@@ -177,6 +186,31 @@ func (b *renewal) single(ctx context.Context, stops []*stop) {
 	}
 	work()
 	wg.Wait()
+}
+
+// now makes a stop, which waits for no other call.
+func (b *renewal) now(ctx context.Context, s *stop) error {
+	if err := b.d.usable(ctx); err != nil {
+		return err
+	}
+	if b.d.rooms != nil {
+		return b.d.visit(ctx, s)
+	}
+	return b.d.save(ctx, s)
+}
+
+// visitAll makes stops by batches of the rooms.
+func (b *renewal) visitAll(ctx context.Context, all batcher, stops []*stop) {
+	keys := make([]string, len(stops))
+	for i, s := range stops {
+		keys[i] = s.key
+	}
+	all.VisitAll(ctx, keys, func(i int) room.Step { return stops[i] }, func(which []int, wakes []room.Wake, errs []error) {
+		b.d.send(ctx, wakes)
+		for n, i := range which {
+			b.report(errs[n], stops[i])
+		}
+	})
 }
 
 // report passes on the replies of stops, or err.

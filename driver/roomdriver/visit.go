@@ -66,12 +66,24 @@ func (v *visit) answer(err error) (driver.Reply, error) {
 	return v.reply, nil
 }
 
-// rooms is implemented by tables of this module that keep records as they are,
-// in memory: to encode them would take several times as long as all the rest.
+// rooms is implemented by tables of this module that keep records as they are: in memory, where to
+// encode them would take several times as long as all the rest, or in files of their own.
 type rooms interface {
-	// Visit takes a step on the record of key. mark is the key of the mark if the step depends
-	// on it, or "".
-	Visit(key, mark string, step room.Step) ([]room.Wake, error)
+	// Visit takes a step on the record of key. It may depend on an earlier use of the id once, and
+	// on the record with the key mark, unless they are empty.
+	Visit(ctx context.Context, key, once, mark string, step room.Step) ([]room.Wake, error)
+}
+
+// batcher is implemented by rooms that take many steps together.
+type batcher interface {
+	// VisitAll takes a step on the record of each key, and then reports which of them it has taken,
+	// their wakes and their errors, as often as necessary.
+	VisitAll(ctx context.Context, keys []string, step func(i int) room.Step, taken func(which []int, wakes []room.Wake, errs []error))
+}
+
+// prefixer is implemented by rooms whose messages to [Everybody] reach rooms of other prefixes.
+type prefixer interface {
+	Prefix() string
 }
 
 // errNotCalled is returned if the table did not run the update.
@@ -79,28 +91,13 @@ var errNotCalled = errors.New("the table has not read the record")
 
 // do makes one call, and delivers its hints if it has certainly been saved.
 func (d *Driver) do(ctx context.Context, c call) error {
-	if err := d.allows(ctx, c); err != nil {
-		return err
-	}
-	return d.visit(ctx, c)
-}
-
-// doNow is do for a call that waits for no other.
-func (d *Driver) doNow(ctx context.Context, c call) error {
-	if err := d.allows(ctx, c); err != nil {
-		return err
-	}
-	if d.rooms != nil {
-		return d.visit(ctx, c)
-	}
-	return d.save(ctx, c)
-}
-
-func (d *Driver) allows(ctx context.Context, c call) error {
 	if err := d.usable(ctx); err != nil {
 		return err
 	}
-	return check.Key(c.state().key)
+	if err := check.Key(c.state().key); err != nil {
+		return err
+	}
+	return d.visit(ctx, c)
 }
 
 func (d *Driver) visit(ctx context.Context, c call) error {
@@ -108,7 +105,7 @@ func (d *Driver) visit(ctx context.Context, c call) error {
 		return d.inTurn(ctx, c)
 	}
 	v := c.state()
-	v.wakes, v.err = d.rooms.Visit(v.key, v.mark, c)
+	v.wakes, v.err = d.rooms.Visit(ctx, v.key, v.once, v.mark, c)
 	v.called = true
 	d.finish(ctx, v, nil)
 	return v.err

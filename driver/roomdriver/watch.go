@@ -109,7 +109,7 @@ func (d *Driver) messages(wakes []room.Wake) (out []Message) {
 		l := letter{To: number, Hint: w.Hint}
 		switch {
 		case w.Address == room.Everybody:
-			ear, l.From = Everybody, here
+			ear, l.From, l.Hint.Key = Everybody, here, d.prefix+l.Hint.Key
 		case !ok || ear == "" || ear == here:
 			continue
 		}
@@ -151,8 +151,11 @@ func (d *Driver) send(ctx context.Context, wakes []room.Wake) {
 	}
 	n, ok := d.table.(Notifier)
 	if out := d.messages(wakes); ok && d.tx == nil && len(out) > 0 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		defer cancel()
+		if d.rooms == nil { // they need no time
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+			defer cancel()
+		}
 		_ = n.Notify(ctx, out)
 	}
 }
@@ -169,6 +172,9 @@ func (d *Driver) receive(body string) {
 	case l.To != "":
 		d.subs.Deliver(l.To, l.Hint)
 	case l.Hint.Kind == driver.HintBroken && (l.From == "" || l.From != d.here()): // else they know
-		d.subs.DeliverAll(l.Hint)
+		if key, ok := strings.CutPrefix(l.Hint.Key, d.prefix); ok {
+			l.Hint.Key = key
+			d.subs.DeliverAll(l.Hint)
+		}
 	}
 }
