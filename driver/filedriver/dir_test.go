@@ -183,7 +183,7 @@ func TestClose_EndsWaitsForALockAndLaterCalls(t *testing.T) {
 		_, err := s.Acquire(context.Background(), driver.Request{Key: "k", ID: "id", TTL: time.Minute})
 		done <- err
 	}()
-	eventually(t, "the call waits for the lock", func() bool { return len(s.shardOf(fileName("k")).lock.gate) == 1 })
+	eventually(t, "the call waits for the lock", func() bool { return len(s.shardOf(fileName("k")).lock.gate) == 0 })
 	closeStore(t, s)
 	if err := <-done; !errors.Is(err, driver.ErrClosed) {
 		t.Errorf("the waiting call: %v", err)

@@ -26,8 +26,8 @@ var errTaken = errors.New("file lock is taken")
 // up, the next caller takes the wait over; without one, the goroutine unlocks the file as
 // soon as it has the lock.
 type fileLock struct {
-	gate   chan struct{}
-	name   string // of the file
+	gate   chan struct{} // empty while a goroutine of this process is at the file lock
+	name   string        // of the file
 	file   *flock.Flock
 	closed <-chan struct{}
 	onLost func() // called when the directory is gone
@@ -42,13 +42,15 @@ type fileLock struct {
 
 func (s *Driver) newLock(name string) *fileLock {
 	name = filepath.Join("locks", name)
-	return &fileLock{
+	l := &fileLock{
 		gate:   make(chan struct{}, 1),
 		name:   name,
 		file:   s.tree.newFlock(name),
 		closed: s.closed,
 		onLost: s.restore,
 	}
+	l.gate <- struct{}{}
+	return l
 }
 
 // lock waits until it has the lock, ctx is done, patience is over or the store is closed.
@@ -62,54 +64,45 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) error {
 		return driver.ErrClosed
 	default:
 	}
-	began := time.Now()
-	if err := l.enter(ctx, patience); err != nil {
-		return err
+	end := time.Now().Add(patience)
+	select {
+	case <-l.gate:
+	default:
+		if _, err := waitFor(ctx, l, patience, patience, l.gate); err != nil {
+			return err
+		}
 	}
 	l.yield()
 	got := l.try()
 	if got == nil {
 		return nil
 	}
-	limit := time.NewTimer(patience - time.Since(began))
-	defer limit.Stop()
-	var err error
-	select {
-	case err = <-got:
-		if err == nil {
-			return nil
-		}
-		err = unavailable("file lock", err)
-	case <-l.closed:
-		err = driver.ErrClosed
-	case <-ctx.Done():
-		err = l.errTakenBy(ctx.Err())
-	case <-limit.C:
-		err = l.errTakenBy(fmt.Errorf("waited %v", patience))
+	failed, err := waitFor(ctx, l, patience, time.Until(end), got)
+	switch {
+	case err != nil:
+	case failed == nil:
+		return nil
+	default:
+		err = unavailable("file lock", failed)
 	}
 	l.abandon(got)
-	<-l.gate
+	l.gate <- struct{}{}
 	return err
 }
 
-// enter waits until no other goroutine of the process is at the file lock.
-func (l *fileLock) enter(ctx context.Context, patience time.Duration) error {
-	select {
-	case l.gate <- struct{}{}:
-		return nil
-	default:
-	}
-	limit := time.NewTimer(patience)
+// waitFor waits until ready delivers, for the part of the patience that is left.
+func waitFor[T any](ctx context.Context, l *fileLock, patience, left time.Duration, ready <-chan T) (value T, err error) {
+	limit := time.NewTimer(left)
 	defer limit.Stop()
 	select {
-	case l.gate <- struct{}{}:
-		return nil
+	case value = <-ready:
+		return value, nil
 	case <-l.closed:
-		return driver.ErrClosed
+		return value, driver.ErrClosed
 	case <-ctx.Done():
-		return l.errTakenBy(ctx.Err())
+		return value, l.errTakenBy(ctx.Err())
 	case <-limit.C:
-		return l.errTakenBy(fmt.Errorf("waited %v", patience))
+		return value, l.errTakenBy(fmt.Errorf("waited %v", patience))
 	}
 }
 
@@ -190,7 +183,7 @@ func (l *fileLock) unlock() {
 	// Closing the file unlocks it too, so a failed unlock does no harm.
 	_ = l.file.Unlock()
 	l.lastUnlock = time.Now()
-	<-l.gate
+	l.gate <- struct{}{}
 }
 
 func (l *fileLock) errTakenBy(err error) error {
