@@ -29,13 +29,11 @@ type Driver struct {
 	turns  turns
 	known  known
 
-	listening sync.Mutex // held while the driver begins to listen
-
 	closed atomic.Bool
 	subs   hints.Subscriptions
 
-	mu  sync.Mutex
-	ear driver.Subscription // of the table; nil before the first Watch
+	listening sync.Mutex                          // held while the driver begins to listen
+	ear       atomic.Pointer[driver.Subscription] // of the table; nil before the first Watch
 }
 
 var (
@@ -288,8 +286,8 @@ func (d *Driver) Close() error {
 	d.listening.Lock() // a Watch that starts now sees that the driver is closed
 	defer d.listening.Unlock()
 	var err error
-	if d.ear != nil {
-		err = d.ear.Close()
+	if ear := d.ear.Load(); ear != nil {
+		err = (*ear).Close()
 	}
 	return errors.Join(err, d.table.Close())
 }

@@ -112,18 +112,12 @@ func (s *turns) take(key string) []*turn {
 	return waiting[:n:n]
 }
 
-// nextTurn makes the calls that waited for one of the same key.
-func (d *Driver) nextTurn(key string) {
-	if next := d.turns.take(key); next != nil {
-		d.begin(key, next)
-	}
-}
-
 // begin makes calls about one key, and then the calls that arrived during these.
 func (d *Driver) begin(key string, turns []*turn) {
 	go func() {
-		defer d.nextTurn(key)
-		d.saveAll(turns)
+		for ; turns != nil; turns = d.turns.take(key) {
+			d.saveAll(turns)
+		}
 	}()
 }
 

@@ -15,60 +15,49 @@ import (
 // subscription receives messages to its number at the driver's ear.
 type subscription struct {
 	*hints.Subscription
-	ear driver.Subscription // nil if the table cannot deliver messages
+	d *Driver
 }
 
 // Watch implements [driver.Watcher]. Over a table that delivers no messages the
 // subscription never has an address: tickets are then served when they ask.
 func (d *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	ear, err := d.listen()
-	if err != nil {
+	if err := d.listen(); err != nil {
 		return nil, err
 	}
 	sub, err := d.subs.Add(f)
 	if err != nil {
 		return nil, err
 	}
-	return &subscription{sub, ear}, nil
+	return &subscription{sub, d}, nil
 }
 
 // listen makes the table deliver messages, if it can.
-func (d *Driver) listen() (driver.Subscription, error) {
+func (d *Driver) listen() error {
 	l, ok := d.table.(Listener)
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	d.listening.Lock()
 	defer d.listening.Unlock()
-	d.mu.Lock()
-	ear := d.ear
-	d.mu.Unlock()
 	if d.closed.Load() {
-		return nil, driver.ErrClosed
+		return driver.ErrClosed
 	}
-	if ear != nil {
-		return ear, nil
+	if d.ear.Load() != nil {
+		return nil
 	}
 	ear, err := l.Listen(d.receive)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		d.ear.Store(&ear)
 	}
-	d.mu.Lock()
-	d.ear = ear
-	d.mu.Unlock()
-	return ear, nil
+	return err
 }
 
 // Address implements [driver.Subscription].
 func (s *subscription) Address() string {
-	if s.ear == nil {
-		return ""
+	if here := s.d.here(); here != "" {
+		return here + "." + s.Number()
 	}
-	ear := s.ear.Address()
-	if ear == "" {
-		return ""
-	}
-	return ear + "." + s.Number()
+	return ""
 }
 
 // Close implements [driver.Subscription].
@@ -122,13 +111,10 @@ func (d *Driver) messages(wakes []room.Wake) (out []Message) {
 
 // here returns the address of our own ear.
 func (d *Driver) here() string {
-	d.mu.Lock()
-	ear := d.ear
-	d.mu.Unlock()
-	if ear == nil {
-		return ""
+	if ear := d.ear.Load(); ear != nil {
+		return (*ear).Address()
 	}
-	return ear.Address()
+	return ""
 }
 
 // patience bounds the sending of messages, regardless of the caller's time: waiters of
