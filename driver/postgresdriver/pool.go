@@ -58,8 +58,9 @@ type urgent struct{}
 // limit would spend its time on refusing (527 attempts in the first second of 100 waiters,
 // now 12). A second pool for renewals would take more connections than a small role has.
 type pool struct {
-	conns   *pgxpool.Pool
-	rotates bool // the password is in a file, which is read for each connection
+	conns    *pgxpool.Pool
+	rotates  bool // the password is in a file, which is read for each connection
+	patience patience
 
 	mu             sync.Mutex
 	accepted       bool                     // a password of the file, once

@@ -46,6 +46,7 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 		if err := p.connectRefusal(); err != nil && skip == 0 && ctx.Value(unpaused{}) == nil {
 			return err
 		}
+		c.ConnectTimeout = p.patience.begin(time.Now())
 		if before != nil {
 			if err := before(ctx, c); err != nil {
 				return err
@@ -74,6 +75,7 @@ func (p *pool) applyTo(cfg *pgxpool.Config) {
 		}
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		p.patience.connected()
 		if after != nil {
 			if err := after(ctx, conn); err != nil {
 				return err

@@ -181,12 +181,10 @@ func connect(cfg *pgxpool.Config, timeout time.Duration) (*pool, error) {
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = withClosed, 0, 0
 	cfg.PingTimeout = timeout
 	noteWarnings(&cfg.ConnConfig.Config)
-	patient := &patience{least: timeout, most: max(timeout, slowest)}
+	p := &pool{open: make(map[*pgx.Conn]*connState), patience: patience{least: timeout, most: max(timeout, slowest)}}
 	if limit := cfg.ConnConfig.ConnectTimeout; limit > 0 {
-		patient.least, patient.most = min(patient.least, limit), min(patient.most, limit)
+		p.patience.least, p.patience.most = min(p.patience.least, limit), min(p.patience.most, limit)
 	}
-	patient.applyTo(cfg)
-	p := &pool{open: make(map[*pgx.Conn]*connState)}
 	p.applyTo(cfg)
 	var err error
 	p.conns, err = pgxpool.NewWithConfig(context.Background(), cfg)
@@ -205,25 +203,6 @@ type patience struct {
 
 	mu    sync.Mutex
 	since time.Time // first attempt after the last connection; zero without one
-}
-
-// applyTo sets the hooks of a pool.
-func (p *patience) applyTo(cfg *pgxpool.Config) {
-	before, after := cfg.BeforeConnect, cfg.AfterConnect
-	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
-		c.ConnectTimeout = p.begin(time.Now())
-		if before != nil {
-			return before(ctx, c)
-		}
-		return nil
-	}
-	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		p.connected()
-		if after != nil {
-			return after(ctx, conn)
-		}
-		return nil
-	}
 }
 
 // begin returns how long an attempt may take that begins now.

@@ -80,7 +80,14 @@ type making struct {
 func (m *maker) made(ctx context.Context, t *table) error {
 	ctx, cancel := context.WithTimeout(ctx, t.cfg.timeout)
 	defer cancel()
-	now := m.begin(t)
+	m.mu.Lock()
+	now := m.under
+	if now == nil {
+		now = &making{done: make(chan struct{})}
+		m.under = now
+		go m.make(t, now)
+	}
+	m.mu.Unlock()
 	select {
 	case <-now.done:
 		return now.err
@@ -89,21 +96,12 @@ func (m *maker) made(ctx context.Context, t *table) error {
 	}
 }
 
-func (m *maker) begin(t *table) *making {
+func (m *maker) make(t *table, now *making) {
+	defer close(now.done)
+	now.err = t.create()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.under == nil {
-		now := &making{done: make(chan struct{})}
-		m.under = now
-		go func() {
-			now.err = t.create()
-			m.mu.Lock()
-			m.under = nil
-			m.mu.Unlock()
-			close(now.done)
-		}()
-	}
-	return m.under
+	m.under = nil
 }
 
 // create makes the table. Processes that do so at the same time take turns: IF NOT EXISTS
