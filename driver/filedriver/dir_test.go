@@ -96,7 +96,7 @@ func TestOpen_TakesAURL(t *testing.T) {
 	} {
 		refused(t, bad, driver.ErrInvalid, "")
 	}
-	if dir, _, err := parseURL("file:some/dir"); err != nil || dir != filepath.FromSlash("some/dir") {
+	if dir, _, err := parseLocation("file:some/dir"); err != nil || dir != filepath.FromSlash("some/dir") {
 		t.Errorf("a relative path: %q, %v", dir, err)
 	}
 }

@@ -60,15 +60,11 @@ func newConfig(options []Option) (config, error) {
 
 // parseLocation returns the directory of a path or URL, and the options of a URL.
 func parseLocation(location string) (dir string, options []Option, err error) {
-	if strings.HasPrefix(location, "file:") || strings.Contains(location, "://") && !strings.HasPrefix(location, "./") {
-		return parseURL(location)
+	if !strings.HasPrefix(location, "file:") && (!strings.Contains(location, "://") || strings.HasPrefix(location, "./")) {
+		return location, nil, nil
 	}
-	return location, nil, nil
-}
-
-func parseURL(rawURL string) (dir string, options []Option, err error) {
-	if dir, options, err = partsOf(rawURL); err != nil {
-		return "", nil, fmt.Errorf("store URL %s: %w: %w", storeurl.Redact(rawURL), err, driver.ErrInvalid)
+	if dir, options, err = partsOf(location); err != nil {
+		return "", nil, fmt.Errorf("store URL %s: %w: %w", storeurl.Redact(location), err, driver.ErrInvalid)
 	}
 	return dir, options, nil
 }

@@ -12,15 +12,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/room"
 )
 
-// record is the content of a lock's file. It holds the key, since names of long keys are
-// hashes.
+// record is the content of a lock's file, and the open file, which is closed by its user. It is
+// empty without a file. It holds the key, since names of long keys are hashes.
 type record struct {
-	key  string
-	room room.Record
-}
-
-// foundRecord is a record with its open file. It is empty without a file.
-type foundRecord struct {
+	key   string
 	room  room.Record
 	slots slots
 }
@@ -38,42 +33,42 @@ const draft = "draft"
 
 // load reads a record; no file means an empty record. A file that is no record of this
 // key is an error that matches ErrMismatch. The caller closes the record's file.
-func (sh *shard) load(name, key string) (foundRecord, error) {
+func (sh *shard) load(name, key string) (record, error) {
 	f, err := sh.tree.openFile(name, os.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
-		return foundRecord{}, nil
+		return record{}, nil
 	}
 	if err != nil {
 		if info, e := sh.tree.lstat(name); e == nil && !info.Mode().IsRegular() {
-			return foundRecord{}, damaged(sh.tree.path(name), "it is not a regular file")
+			return record{}, damaged(sh.tree.path(name), "it is not a regular file")
 		}
-		return foundRecord{}, unavailable("read record", err)
+		return record{}, unavailable("read record", err)
 	}
-	l, rec, err := read(f)
+	rec, err := read(f)
 	if err == nil && rec.key != key {
 		err = contentError(fmt.Sprintf("it holds the key %q", rec.key))
 	}
 	if err == nil {
-		return l, nil
+		return rec, nil
 	}
 	_ = f.Close()
 	if reason := contentError(""); errors.As(err, &reason) {
-		return foundRecord{}, damaged(sh.tree.path(name), err.Error())
+		return record{}, damaged(sh.tree.path(name), err.Error())
 	}
-	return foundRecord{}, unavailable("read record", err)
+	return record{}, unavailable("read record", err)
 }
 
 // read reads the record in an open file.
-func read(f *os.File) (foundRecord, record, error) {
+func read(f *os.File) (record, error) {
 	slots, err := readSlots(f)
 	if err != nil {
-		return foundRecord{}, record{}, err
+		return record{}, err
 	}
-	rec, err := decode(slots.raw)
+	key, r, err := decode(slots.raw)
 	if err != nil {
-		return foundRecord{}, record{}, contentError(err.Error())
+		return record{}, contentError(err.Error())
 	}
-	return foundRecord{room: rec.room, slots: slots}, rec, nil
+	return record{key, r, slots}, nil
 }
 
 // encode returns an unformatted slot: space for its header, the length of the key, the key, and the
@@ -83,14 +78,14 @@ func encode(key string, r *room.Record) []byte {
 	return room.Append(append(b, key...), r, r.End(0))
 }
 
-func decode(b []byte) (record, error) {
+func decode(b []byte) (key string, r room.Record, err error) {
 	n, size := binary.Uvarint(b)
 	if size <= 0 || n > uint64(len(b)-size) {
-		return record{}, errors.New("it begins with no key")
+		return "", r, errors.New("it begins with no key")
 	}
-	key, rest := b[size:size+int(n)], b[size+int(n):] //nolint:gosec // within b
-	r, err := room.Decode(rest)
-	return record{key: string(key), room: r}, err
+	end := size + int(n) //nolint:gosec // within b
+	r, err = room.Decode(b[end:])
+	return string(b[size:end]), r, err
 }
 
 func damaged(path, why string) error {

@@ -125,7 +125,7 @@ func (sh *shard) examineFile(name string, now int64) (rec *record, over bool) {
 		return nil, false
 	}
 	defer f.Close()
-	_, found, err := read(f)
+	found, err := read(f)
 	if err != nil || fileName(found.key) != name {
 		return nil, false
 	}
