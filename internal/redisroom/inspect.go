@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/check"
@@ -77,16 +76,20 @@ func parseSnapshot(reply any) (snap driver.Snapshot, err error) {
 		if !ok1 || !ok2 || !ok3 {
 			return snap, fmt.Errorf("%w: party %v", errReply, f[:perParty])
 		}
-		p, err := parseParty(words)
+		h := driver.Holder{ID: id, Remaining: millis(left)}
+		waits, err := parseParty(words, &h)
 		if err != nil {
 			continue // not written by a script, which ignores it, too
 		}
-		shared = shared || p.mode == driver.Shared
-		if p.state == 'w' {
-			snap.Waiters = append(snap.Waiters, p.waiter(id, left, len(snap.Waiters)+1))
-		} else {
-			snap.Holders = append(snap.Holders, p.holder(id, left))
+		shared = shared || h.Mode == driver.Shared
+		if !waits {
+			snap.Holders = append(snap.Holders, h)
+			continue
 		}
+		snap.Waiters = append(snap.Waiters, driver.Waiter{
+			ID: id, Owner: h.Owner, Mode: h.Mode, Weight: h.Weight, Position: len(snap.Waiters) + 1,
+			Since: h.Since, Remaining: h.Remaining, Labels: h.Labels,
+		})
 	}
 	if shared {
 		snap.Limit = int(n[1])
@@ -107,58 +110,34 @@ func parseHolderKey(value string, left int64) driver.Holder {
 		h.ID, h.Foreign = foreignID(value), true
 		return h
 	}
-	m := parseMeta(last[:at])
 	h.ID, h.Token = w[0], token
-	h.Owner, h.Since, h.Labels = m.Owner, time.UnixMilli(m.Since), m.Labels
+	parseMeta(last[:at], &h)
 	return h
 }
 
-// party is the part of a stored holder or waiter that inspection shows.
-type party struct {
-	state  byte
-	mode   driver.Mode
-	weight int
-	places driver.Places // of a holder
-	token  int64
-	meta   meta
-}
-
-// parseParty reads the words of lua/room's PARTY.
-func parseParty(words string) (p party, err error) {
+// parseParty reads the words of lua/room's PARTY into h, and reports whether it is one of a waiter.
+func parseParty(words string, h *driver.Holder) (waits bool, err error) {
 	const fields = 13
 	w := strings.SplitN(words, " ", fields)
 	if len(w) != fields || len(w[0]) != 1 {
-		return p, errReply
+		return false, errReply
 	}
-	p.state, p.mode = w[0][0], parseMode(w[1])
-	if p.weight, err = strconv.Atoi(w[3]); err != nil {
-		return p, err
+	waits = w[0] == "w"
+	h.Mode, h.Confirmed = parseMode(w[1]), w[0] == "c"
+	if h.Weight, err = strconv.Atoi(w[3]); err != nil {
+		return waits, err
 	}
-	if p.token, err = strconv.ParseInt(w[9], 10, 64); err != nil {
-		return p, err
+	if h.Token, err = strconv.ParseInt(w[9], 10, 64); err != nil {
+		return waits, err
 	}
-	if p.state != 'w' {
+	if !waits {
 		var ok bool
-		if p.places, ok = parsePlaces(w[8]); !ok {
-			return p, errReply
+		if h.Places, ok = parsePlaces(w[8]); !ok {
+			return waits, errReply
 		}
 	}
-	p.meta = parseMeta(w[12])
-	return p, nil
-}
-
-func (p *party) holder(id string, left int64) driver.Holder {
-	return driver.Holder{
-		ID: id, Owner: p.meta.Owner, Mode: p.mode, Weight: p.weight, Places: p.places, Token: p.token,
-		Since: time.UnixMilli(p.meta.Since), Remaining: millis(left), Labels: p.meta.Labels, Confirmed: p.state == 'c',
-	}
-}
-
-func (p *party) waiter(id string, left int64, position int) driver.Waiter {
-	return driver.Waiter{
-		ID: id, Owner: p.meta.Owner, Mode: p.mode, Weight: p.weight, Position: position,
-		Since: time.UnixMilli(p.meta.Since), Remaining: millis(left), Labels: p.meta.Labels,
-	}
+	parseMeta(w[12], h)
+	return waits, nil
 }
 
 // scanCount is how many keys one step of a listing examines.

@@ -98,9 +98,9 @@ type Store struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 
-	mu     sync.Mutex
-	subs   map[*subscription]struct{}
-	closed bool
+	mu        sync.Mutex
+	closed    bool
+	listening sync.WaitGroup // subscriptions
 }
 
 var (
@@ -115,7 +115,7 @@ var (
 
 // New returns a store. The caller has checked the configuration.
 func New(c Config) *Store {
-	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, counterKey: c.Prefix + counterKey, acks: newAcks(c.Acks), timeout: c.Timeout, renewalSlots: make(chan struct{}, maxRenewals), subs: make(map[*subscription]struct{})}
+	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, counterKey: c.Prefix + counterKey, acks: newAcks(c.Acks), timeout: c.Timeout, renewalSlots: make(chan struct{}, maxRenewals)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -256,19 +256,14 @@ func (s *Store) Break(ctx context.Context, key, id, reason string) (driver.Reply
 // Close ends the subscriptions and closes the store's connections.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
-	s.closed = true
-	subs := s.subs
-	s.subs = nil
-	s.mu.Unlock()
-
 	s.cancel()
-	for sub := range subs {
-		<-sub.done
-	}
+	s.listening.Wait()
 	return oneline.Join(s.main.Close(), s.renew.Close())
 }
 

@@ -329,18 +329,8 @@ func (s *Store) checkReplicas(ctx context.Context, slot int, key string) error {
 		return fmt.Errorf("%w: look for replicas: %w", driver.ErrUnavailable, err)
 	}
 	text, ok := reply.(string)
-	if n := connectedReplicas(text); ok && n < s.acks.want.Replicas {
+	if n, _ := count(parseReplicas(parseInfo(text))); ok && n < s.acks.want.Replicas {
 		return fmt.Errorf("%w: %d of %d replicas are connected: %w", driver.ErrNotReplicated, n, s.acks.want.Replicas, driver.ErrUnavailable)
 	}
 	return nil
-}
-
-// connectedReplicas counts the replicas that INFO shows to be online.
-func connectedReplicas(info string) (n int) {
-	for line := range strings.Lines(info) {
-		if strings.HasPrefix(line, "slave") && strings.Contains(line, "state=online") {
-			n++
-		}
-	}
-	return n
 }

@@ -95,8 +95,7 @@ func parseHolder(f []any) (h driver.Holder, ok bool) {
 	h.Mode, h.Weight, h.Places, h.Token, h.Remaining = parseMode(mode), int(weight), places, token, millis(left)
 	h.Confirmed, h.Foreign = state != "u", state == "f"
 	if !h.Foreign {
-		m := parseMeta(meta)
-		h.Owner, h.Since, h.Labels = m.Owner, time.UnixMilli(m.Since), m.Labels
+		parseMeta(meta, &h)
 	} else {
 		h.ID = foreignID(h.ID)
 	}
@@ -123,17 +122,15 @@ func foreignID(value string) string {
 	}, value)
 }
 
-// meta is the part of a holder or waiter that people read.
-type meta struct {
-	Owner  string            `json:"o"`
-	Since  int64             `json:"s"`
-	Labels map[string]string `json:"l"`
-}
-
-// parseMeta reads the output of appendMeta. It returns an empty meta for other text.
-func parseMeta(s string) (m meta) {
-	_ = json.Unmarshal([]byte(s), &m)
-	return m
+// parseMeta reads the output of appendMeta, the part that people read. Other text is empty to it.
+func parseMeta(text string, h *driver.Holder) {
+	var m struct {
+		Owner  string            `json:"o"`
+		Since  int64             `json:"s"`
+		Labels map[string]string `json:"l"`
+	}
+	_ = json.Unmarshal([]byte(text), &m)
+	h.Owner, h.Since, h.Labels = m.Owner, time.UnixMilli(m.Since), m.Labels
 }
 
 // parseAcquire reads the answer of lua/acquire. A number is the token of a lease on a

@@ -26,7 +26,6 @@ type subscription struct {
 	up      atomic.Bool
 	cancel  context.CancelFunc
 	done    chan struct{} // closed after the last delivery
-	remove  func()
 }
 
 // Watch implements [driver.Watcher]. It does not wait for the subscription: the address
@@ -44,15 +43,9 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 		cancel:  cancel,
 		done:    make(chan struct{}),
 	}
-	sub.remove = func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.subs, sub)
-	}
-	s.subs[sub] = struct{}{}
 	// A library that shares connections lets a subscription slow them down:
 	// renewals do not mind.
-	go sub.run(ctx, s.renew, s.acks.hints(f))
+	s.listening.Go(func() { sub.run(ctx, s.renew, s.acks.hints(f)) })
 	return sub, nil
 }
 
@@ -86,7 +79,6 @@ func (s *subscription) Address() string {
 func (s *subscription) Close() error {
 	s.cancel()
 	<-s.done
-	s.remove()
 	return nil
 }
 
