@@ -125,7 +125,7 @@ func New(client redis.UniversalClient, opts ...Option) (*Driver, error) {
 	if connect == nil {
 		return nil, fmt.Errorf("redisdriver: client is nil: %w", driver.ErrInvalid)
 	}
-	return &Driver{o.Open(connect)}, nil
+	return &Driver{redisroom.New(connect(), connect(), o)}, nil
 }
 
 // newSingle makes a client of our own from the options of another.

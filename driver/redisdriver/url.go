@@ -32,7 +32,8 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		return nil, fmt.Errorf("redisdriver: %w", err)
 	}
 	c.Timeout = o.Timeout
-	return &Driver{o.Open(connect(c))}, nil
+	client := connect(c)
+	return &Driver{redisroom.New(client(), client(), o)}, nil
 }
 
 // connect returns a function that makes clients of the servers of a URL.

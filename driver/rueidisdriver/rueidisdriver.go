@@ -112,7 +112,12 @@ func New(opt rueidis.ClientOption, opts ...Option) (*Driver, error) {
 	if opt.ReplicaOnly {
 		return nil, fmt.Errorf("rueidisdriver: replicas cannot keep locks: %w", driver.ErrInvalid)
 	}
-	return &Driver{o.Options.Open(connect(opt, o))}, nil
+	return open(opt, o), nil
+}
+
+func open(opt rueidis.ClientOption, o options) *Driver {
+	client := connect(opt, o)
+	return &Driver{redisroom.New(client(), client(), o.Options)}
 }
 
 // Open returns a driver for the store at a URL:
@@ -151,5 +156,5 @@ func Open(url string, opts ...Option) (*Driver, error) {
 		}
 		return c.Dial(ctx, addr)
 	}
-	return &Driver{o.Options.Open(connect(opt, o))}, nil
+	return open(opt, o), nil
 }

@@ -45,7 +45,7 @@ func TestCheck_ComparesTheServersClockWithOneThatNobodySets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				client := clockClient{read: func() time.Time { return time.Now().Add(row.clock(time.Since(start))) }}
-				c := &checkup{store: &Store{main: client, acks: newAcks(Acks{})}}
+				c := &checkup{store: &Store{main: client, acks: newAcks(nil)}}
 				c.clock(t.Context(), "n")
 				found := c.About("clock")
 				if len(found) != 1 || found[0].Severity != row.severity || !strings.Contains(found[0].What, row.says) {

@@ -66,7 +66,7 @@ func newWire(t *testing.T, cluster bool) (*wire, *Store) {
 }
 
 func (w *wire) open() *Store {
-	return New(Config{Main: w, Renew: w, Prefix: lensPrefix, Timeout: time.Second})
+	return New(w, w, Options{Prefix: lensPrefix, Timeout: time.Second})
 }
 
 func simpleRequest(key, id string) driver.Request {

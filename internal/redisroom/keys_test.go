@@ -17,7 +17,7 @@ const counterSide = 3
 
 // sides returns the keys of a room on a cluster, and that of an id that was released there.
 func sides(prefix, key string) []string {
-	s := New(Config{Prefix: prefix})
+	s := New(nil, nil, Options{Prefix: prefix})
 	s.bySlot.Store(true)
 	words := s.releaseCommand(releaseScript.main(), &driver.Ref{Key: key, ID: "id", SingleUseID: true, RejectIDFor: time.Minute}).take()
 	return words[3:8]

@@ -60,7 +60,7 @@ func newLens(now int64) *lens {
 			l.texts[f.sha] = f.text
 		}
 	}
-	l.store = New(Config{Main: l, Renew: l, Prefix: lensPrefix, Timeout: DefaultTimeout})
+	l.store = New(l, l, Options{Prefix: lensPrefix, Timeout: DefaultTimeout})
 	return l
 }
 

@@ -30,25 +30,15 @@ const (
 	MaxTimeout = time.Minute
 )
 
-// Config is the configuration of a store.
-type Config struct {
-	// Main runs everything but renewals, which run on Renew, so that they
-	// never queue behind anything else. The store closes both.
-	Main, Renew Client
+// Options are the options of a store, which its drivers and URLs have in common.
+type Options struct {
 	// Prefix precedes every key.
 	Prefix string
 	// Timeout bounds how long a request is repeated that a cluster refuses
 	// while it moves a slot; each try the clients bound themselves.
 	Timeout time.Duration
-	// Acks are asked for on every grant and renewal.
-	Acks Acks
-}
-
-// Options are the options of a store that its drivers and URLs have in common.
-type Options struct {
-	Prefix  string
-	Timeout time.Duration
-	Acks    *Acks // nil if not wanted
+	// Acks are asked for on every grant and renewal, unless it is nil.
+	Acks *Acks
 }
 
 // Defaults returns the options of a store without any.
@@ -64,15 +54,6 @@ func (o *Options) Check() error {
 		}
 	}
 	return err
-}
-
-// Open returns a store with checked options, on clients that connect makes.
-func (o *Options) Open(connect func() Client) *Store {
-	c := Config{Main: connect(), Renew: connect(), Prefix: o.Prefix, Timeout: o.Timeout}
-	if o.Acks != nil {
-		c.Acks = *o.Acks
-	}
-	return New(c)
 }
 
 // Store keeps locks on a server, behind sentinels, or on a cluster. It is safe for
@@ -113,9 +94,10 @@ var (
 	_ driver.DeadlineAware = (*Store)(nil)
 )
 
-// New returns a store. The caller has checked the configuration.
-func New(c Config) *Store {
-	s := &Store{main: c.Main, renew: c.Renew, prefix: c.Prefix, counterKey: c.Prefix + counterKey, acks: newAcks(c.Acks), timeout: c.Timeout, renewalSlots: make(chan struct{}, maxRenewals)}
+// New returns a store with checked options. main runs everything but renewals, which run on renew,
+// so that they never queue behind anything else. The store closes both.
+func New(main, renew Client, o Options) *Store {
+	s := &Store{main: main, renew: renew, prefix: o.Prefix, counterKey: o.Prefix + counterKey, acks: newAcks(o.Acks), timeout: o.Timeout, renewalSlots: make(chan struct{}, maxRenewals)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

@@ -127,11 +127,11 @@ func (a *acks) settled(l leaseOf) {
 	delete(a.pending, l)
 }
 
-func newAcks(want Acks) *acks {
-	if want.Replicas == 0 {
+func newAcks(want *Acks) *acks {
+	if want == nil {
 		return &acks{}
 	}
-	return &acks{want: want, good: make([]atomic.Bool, Slots), pending: make(map[leaseOf]*pending), lateUndos: make(map[visitOf]time.Time)}
+	return &acks{want: *want, good: make([]atomic.Bool, Slots), pending: make(map[leaseOf]*pending), lateUndos: make(map[visitOf]time.Time)}
 }
 
 func (a *acks) wanted() bool { return a.want.Replicas > 0 }

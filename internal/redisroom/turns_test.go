@@ -35,7 +35,7 @@ func (s *slowServer) Run(_ context.Context, cmds [][]string, _ redisroom.Acks, e
 func TestRenew_OfVeryManyLeasesTakesTurnsOnOneServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := &slowServer{}
-		d := redisroom.New(redisroom.Config{Main: srv, Renew: srv})
+		d := redisroom.New(srv, srv, redisroom.Options{})
 		defer d.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), 5500*time.Millisecond)
 		defer cancel()
@@ -70,7 +70,7 @@ func TestRenew_OfVeryManyLeasesTakesTurnsOnOneServer(t *testing.T) {
 func TestRenew_ANodeThatHangsDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := &slowServer{cluster: true}
-		d := redisroom.New(redisroom.Config{Main: srv, Renew: srv})
+		d := redisroom.New(srv, srv, redisroom.Options{})
 		defer d.Close()
 		var wg sync.WaitGroup
 		for range 20 {

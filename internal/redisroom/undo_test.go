@@ -46,7 +46,7 @@ func (r *replicated) Do(ctx context.Context, cmd []string) (any, error) {
 }
 
 func (r *replicated) store() *Store {
-	return New(Config{Main: r, Renew: r, Prefix: lensPrefix, Timeout: DefaultTimeout, Acks: Acks{Replicas: 1, Timeout: time.Second}})
+	return New(r, r, Options{Prefix: lensPrefix, Timeout: DefaultTimeout, Acks: &Acks{Replicas: 1, Timeout: time.Second}})
 }
 
 func newReplicated() (*replicated, *Store) {
@@ -203,7 +203,7 @@ func TestReplicas_RenewalWithALateAnswerKeepsTheLease(t *testing.T) {
 // acknowledgement and not the grant.
 func TestReplicas_GrantWhoseWaitWasCutOffIsUncertain(t *testing.T) {
 	for _, cause := range []error{driver.ErrClosed, driver.ErrUnavailable} {
-		err := timing.Uncertain(newAcks(Acks{Replicas: 1}).missing(Answer{AckErr: cause}))
+		err := timing.Uncertain(newAcks(&Acks{Replicas: 1}).missing(Answer{AckErr: cause}))
 		if timing.Definite(err) || !errors.Is(err, driver.ErrNotReplicated) {
 			t.Errorf("%v: %v, want ErrNotReplicated with an unknown effect", cause, err)
 		}
@@ -283,7 +283,7 @@ func TestReplicas_R8_RenewalThatIsNotAcknowledgedIsNotConfirmed(t *testing.T) {
 // A grant that was handed over is not acknowledged yet: the waiter has to ask.
 func TestReplicas_HandedOverGrantIsAcknowledgedBeforeTheWaiterActs(t *testing.T) {
 	var heard driver.Hint
-	newAcks(Acks{Replicas: 1}).hints(func(h driver.Hint) { heard = h })(driver.Hint{Kind: driver.HintGranted, ID: "b", Token: 5})
+	newAcks(&Acks{Replicas: 1}).hints(func(h driver.Hint) { heard = h })(driver.Hint{Kind: driver.HintGranted, ID: "b", Token: 5})
 	if heard != (driver.Hint{Kind: driver.HintAsk, ID: "b"}) {
 		t.Errorf("got %+v, want HintAsk", heard)
 	}

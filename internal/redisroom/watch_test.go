@@ -36,7 +36,7 @@ func TestWatch_IsTriedSeldomWhereTheServerRefusesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &refusing{err: row.err}
-				s := New(Config{Main: c, Renew: c})
+				s := New(c, c, Options{})
 				sub, err := s.Watch(func(driver.Hint) {})
 				if err != nil {
 					t.Fatal(err)

@@ -47,13 +47,13 @@ func TestCommand_WordsOfACallThatFailedAreNotUsedAgain(t *testing.T) {
 	timeout := func(int) (any, error) { return nil, context.DeadlineExceeded }
 	for _, row := range []struct {
 		name   string
-		acks   Acks
+		acks   *Acks
 		answer func(n int) (any, error)
 	}{
-		{"a timeout", Acks{}, timeout},
-		{"a timeout, with replicas", Acks{Replicas: 1, Timeout: time.Millisecond}, timeout},
+		{"a timeout", nil, timeout},
+		{"a timeout, with replicas", &Acks{Replicas: 1, Timeout: time.Millisecond}, timeout},
 		// The cause of a context may be any error, one of the server's too.
-		{"another call with the same words is answered", Acks{}, func(n int) (any, error) {
+		{"another call with the same words is answered", nil, func(n int) (any, error) {
 			if n%2 == 0 {
 				return nil, ReplyError("LHMORE")
 			}
@@ -62,7 +62,7 @@ func TestCommand_WordsOfACallThatFailedAreNotUsedAgain(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			h := &hoarder{answer: row.answer}
-			s := New(Config{Main: h, Renew: h, Prefix: "p:", Timeout: time.Second, Acks: row.acks})
+			s := New(h, h, Options{Prefix: "p:", Timeout: time.Second, Acks: row.acks})
 			defer s.Close()
 			for range 100 {
 				_, _ = s.Acquire(t.Context(), simpleRequest("k", "a"))

@@ -80,7 +80,7 @@ func (r *Redis) Join() *redisroom.Store {
 
 // Open returns a driver with two connections.
 func Open(main, renew redisroom.Client) *redisroom.Store {
-	return redisroom.New(redisroom.Config{Main: main, Renew: renew, Prefix: "p:", Timeout: redisroom.DefaultTimeout})
+	return redisroom.New(main, renew, redisroom.Options{Prefix: "p:", Timeout: redisroom.DefaultTimeout})
 }
 
 // Keep stores the present state, to which GoBack returns.
