@@ -61,19 +61,10 @@ func (c *Client) discover() *discovery {
 
 // wait waits for the answer.
 func (l *discovery) wait(ctx context.Context) error {
-	var late <-chan time.Time
-	if deadline, ok := ctx.Deadline(); ok { // Done may be late
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		late = timer.C
+	if cause := redisroom.Wait(ctx, l.done); cause != nil {
+		return fmt.Errorf("%w: not sent: the cluster's topology is unknown: %w", driver.ErrUnavailable, cause)
 	}
-	select {
-	case <-l.done:
-		return l.err
-	case <-ctx.Done():
-	case <-late:
-	}
-	return fmt.Errorf("%w: not sent: the cluster's topology is unknown: %w", driver.ErrUnavailable, cause(ctx))
+	return l.err
 }
 
 // refresh requests a new topology, and waits briefly for it.
@@ -85,13 +76,6 @@ func (c *Client) refresh(ctx context.Context) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-}
-
-func cause(ctx context.Context) error {
-	if err := context.Cause(ctx); err != nil {
-		return err
-	}
-	return context.DeadlineExceeded
 }
 
 // report is the answer of a node.

@@ -99,6 +99,15 @@ func (b *Batcher) Do(ctx context.Context, words []string) (any, error) {
 	b.queue = append(b.queue, j)
 	b.mu.Unlock()
 
+	if cause := Wait(ctx, j.done); cause != nil {
+		return nil, b.abandon(j, cause)
+	}
+	return j.Reply, j.Err
+}
+
+// Wait waits until done is closed. If ctx ends first it returns the cause; a deadline counts also
+// if the context's Done is late.
+func Wait(ctx context.Context, done <-chan struct{}) error {
 	var late <-chan time.Time
 	if deadline, ok := ctx.Deadline(); ok {
 		timer := time.NewTimer(time.Until(deadline))
@@ -106,12 +115,12 @@ func (b *Batcher) Do(ctx context.Context, words []string) (any, error) {
 		late = timer.C
 	}
 	select {
-	case <-j.done:
-		return j.Reply, j.Err
+	case <-done:
+		return nil
 	case <-ctx.Done():
-		return nil, b.abandon(j, context.Cause(ctx))
+		return context.Cause(ctx)
 	case <-late:
-		return nil, b.abandon(j, context.DeadlineExceeded)
+		return context.DeadlineExceeded
 	}
 }
 

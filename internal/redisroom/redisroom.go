@@ -97,7 +97,10 @@ var (
 // New returns a store with checked options. main runs everything but renewals, which run on renew,
 // so that they never queue behind anything else. The store closes both.
 func New(main, renew Client, o Options) *Store {
-	s := &Store{main: main, renew: renew, prefix: o.Prefix, counterKey: o.Prefix + counterKey, acks: newAcks(o.Acks), timeout: o.Timeout, renewalSlots: make(chan struct{}, maxRenewals)}
+	s := &Store{
+		main: main, renew: renew, prefix: o.Prefix, counterKey: o.Prefix + counterKey, timeout: o.Timeout,
+		acks: newAcks(o.Acks), renewalSlots: make(chan struct{}, maxRenewals),
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
