@@ -46,13 +46,8 @@ func (s *Driver) agreeOnToken(ctx context.Context, l *lease, r *round[driver.Rep
 
 // replayed counts the nodes at which the lease was granted before, so that a caller may
 // have its token.
-func (t *tally) replayed() (n int) {
-	for _, a := range t.granted {
-		if a.value.Replayed {
-			n++
-		}
-	}
-	return n
+func (t *tally) replayed() int {
+	return matches(t.granted, func(a answer[driver.Reply]) bool { return a.value.Replayed })
 }
 
 // agrees reports whether a majority has the same token and as many holds as any node.

@@ -33,10 +33,6 @@ const (
 	MaxTimeout = time.Minute
 )
 
-func defaults() config {
-	return config{timeout: DefaultTimeout, fencing: true, guard: true, maxTTL: DefaultMaxTTL, maxSkew: DefaultMaxSkew}
-}
-
 // WithTimeout bounds how long one node may take for one answer, whatever the node's
 // driver does: 10 ms to a minute, 1 s by default. A node that takes longer does not delay
 // the others while they are a majority.

@@ -56,7 +56,10 @@ const MaxNodes = 31
 // [errors.ErrUnsupported] if a node has no fencing tokens, unless [WithoutFencing] is
 // set. After an error the nodes still belong to the caller.
 func New(nodes []driver.Driver, opts ...Option) (*Driver, error) {
-	s := &Driver{config: defaults(), markCheck: markCheck{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription)}
+	s := &Driver{
+		config:    config{timeout: DefaultTimeout, fencing: true, guard: true, maxTTL: DefaultMaxTTL, maxSkew: DefaultMaxSkew},
+		markCheck: markCheck{turn: make(chan struct{}, 1)}, leases: make(map[leaseKey]*lease), subs: make(map[string]*subscription),
+	}
 	s.open, s.end = context.WithCancel(context.Background())
 	for _, set := range opts {
 		set(&s.config)

@@ -285,13 +285,7 @@ func (l *lease) renewed(v *renewed, sent time.Time) (token int64, known, levels 
 // lost reports whether a majority does not have the lease. A node that refuses the
 // renewal as such may have it.
 func (v *renewed) lost() bool {
-	n := 0
-	for _, a := range v.refused {
-		if !timing.Refused(a.err) {
-			n++
-		}
-	}
-	return v.blocks(n)
+	return v.blocks(matches(v.refused, func(a answer[driver.Reply]) bool { return !timing.Refused(a.err) }))
 }
 
 // notRenewed returns the reply for a lease that a majority does not renew. If the lease is

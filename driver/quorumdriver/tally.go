@@ -217,14 +217,19 @@ func (t *tally) split() bool {
 	return most > 0 && t.answered() >= t.need && most+len(t.failed)+t.left < t.need
 }
 
-// amnesia counts the nodes that may have lost their data.
-func (t *tally) amnesia() (n int) {
-	for _, a := range t.failed {
-		if errors.Is(a.err, driver.ErrAmnesia) {
+// matches returns how many answers match.
+func matches(answers []answer[driver.Reply], match func(answer[driver.Reply]) bool) (n int) {
+	for _, a := range answers {
+		if match(a) {
 			n++
 		}
 	}
 	return n
+}
+
+// amnesia counts the nodes that may have lost their data.
+func (t *tally) amnesia() int {
+	return matches(t.failed, func(a answer[driver.Reply]) bool { return errors.Is(a.err, driver.ErrAmnesia) })
 }
 
 // amnesic reports whether nodes that may have lost their data kept a majority from

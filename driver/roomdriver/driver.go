@@ -46,7 +46,10 @@ var (
 
 // New returns a driver over a table, which it closes when it is closed.
 func New(t Table, options ...Option) *Driver {
-	d := &Driver{table: t, cfg: newConfig(options)}
+	d := &Driver{table: t, cfg: config{memory: time.Hour, interval: time.Minute}}
+	for _, option := range options {
+		option(&d.cfg)
+	}
 	d.tx, _ = t.(Transactor)
 	d.swap, _ = t.(Exchanger)
 	d.turns.waiting = make(map[string][]*turn)

@@ -42,11 +42,3 @@ func WithSweep(interval time.Duration) Option {
 func WithMargin(d time.Duration) Option {
 	return func(c *config) { c.margin = max(d, 0) }
 }
-
-func newConfig(options []Option) config {
-	c := config{memory: time.Hour, interval: time.Minute}
-	for _, option := range options {
-		option(&c)
-	}
-	return c
-}
