@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"hash/fnv"
+	"net/url"
 	"strings"
 )
 
@@ -47,31 +48,10 @@ func isPlain(c byte) bool {
 // keyOf returns the key in a file name. ok is false if the name is a hash, or no name of
 // a record.
 func keyOf(name string) (key string, ok bool) {
-	rest, ok := strings.CutPrefix(name, "k-")
-	if !ok {
-		return "", false
-	}
-	if rest, ok = strings.CutSuffix(rest, suffix); !ok {
-		return "", false
-	}
-	var b strings.Builder
-	for len(rest) > 0 {
-		if rest[0] != '%' {
-			b.WriteByte(rest[0])
-			rest = rest[1:]
-			continue
-		}
-		if len(rest) < 3 {
-			return "", false
-		}
-		c, err := hex.DecodeString(rest[1:3])
-		if err != nil {
-			return "", false
-		}
-		b.Write(c)
-		rest = rest[3:]
-	}
-	return b.String(), fileName(b.String()) == name
+	rest, prefixed := strings.CutPrefix(name, "k-")
+	rest, suffixed := strings.CutSuffix(rest, suffix)
+	key, err := url.PathUnescape(rest)
+	return key, prefixed && suffixed && err == nil && fileName(key) == name
 }
 
 // isOurName reports whether a file of this name holds a record or a table of ids.

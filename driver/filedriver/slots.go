@@ -3,12 +3,12 @@ package filedriver
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
+	"strconv"
 	"sync"
 )
 
@@ -99,27 +99,22 @@ func parseSlot(b []byte) slot {
 	if b[0] == 0 {
 		return slot{blank: len(bytes.TrimLeft(b, "\x00")) == 0}
 	}
-	var fields [16]byte
 	h := b[len(magic):headerSize]
 	if string(b[:len(magic)]) != magic || h[16] != ' ' || h[25] != ' ' || h[34] != '\n' {
 		return slot{}
 	}
-	for _, part := range [][2]int{{0, 0}, {17, 8}, {26, 12}} {
-		width := 8
-		if part[0] == 0 {
-			width = 16
-		}
-		if _, err := hex.Decode(fields[part[1]:], h[part[0]:part[0]+width]); err != nil {
-			return slot{}
-		}
+	number, err1 := strconv.ParseUint(string(h[:16]), 16, 64)
+	length, err2 := strconv.ParseUint(string(h[17:25]), 16, 32)
+	sum, err3 := strconv.ParseUint(string(h[26:34]), 16, 32)
+	if err1 != nil || err2 != nil || err3 != nil {
+		return slot{}
 	}
-	s := slot{number: binary.BigEndian.Uint64(fields[:])}
-	length := int(binary.BigEndian.Uint32(fields[8:]))
-	if length > len(b)-headerSize {
+	s := slot{number: number}
+	if length > uint64(len(b)-headerSize) {
 		return s
 	}
-	s.raw = b[headerSize : headerSize+length]
-	s.whole = checksum(s.number, s.raw) == binary.BigEndian.Uint32(fields[12:])
+	s.raw = b[headerSize : headerSize+int(length)]
+	s.whole = uint64(checksum(s.number, s.raw)) == sum
 	return s
 }
 
