@@ -169,11 +169,11 @@ func (g *renewal) deliver(a Answer, each func(i int, r driver.Reply, err error))
 		return g.deliverTokens(a.Reply, each)
 	}
 	for k, i := range g.which {
-		if g.unfinished(k, a) {
+		r, unfinished, err := g.answer(k, a)
+		if unfinished {
 			others = append(others, i)
 			continue
 		}
-		r, err := g.answer(k, a)
 		each(i, r, err)
 	}
 	return others
@@ -199,16 +199,6 @@ func (g *renewal) deliverTokens(reply any, each func(i int, r driver.Reply, err 
 	return others
 }
 
-// unfinished reports whether a script had too much to remove before it came to the k'th ref.
-func (g *renewal) unfinished(k int, a Answer) bool {
-	replies, ok := a.Reply.([]any)
-	if a.Err != nil || !ok || len(replies) != len(g.which) {
-		return false
-	}
-	err, refused := replies[k].(ReplyError)
-	return refused && isUnfinished(err)
-}
-
 // retry returns the renewals to run after g has failed, if it has.
 func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewal) {
 	switch {
@@ -226,20 +216,24 @@ func (s *Store) retry(refs []driver.Ref, g *renewal, err error) (again []*renewa
 	return again
 }
 
-// answer returns the reply for the k'th ref of g.
-func (g *renewal) answer(k int, a Answer) (driver.Reply, error) {
-	if a.Err != nil {
-		return driver.Reply{}, classify(a.Err)
-	}
-	if g.script == uncontendedScript && a.Reply != nil {
-		return parseRenewal(a.Reply)
-	}
-	if g.script == uncontendedScript {
-		return driver.Reply{}, classify(g.refused)
-	}
+// answer returns the reply for the k'th ref of g. unfinished reports whether the script had too much
+// to remove before it came to the ref.
+func (g *renewal) answer(k int, a Answer) (r driver.Reply, unfinished bool, err error) {
 	replies, ok := a.Reply.([]any)
-	if !ok || len(replies) != len(g.which) {
-		return driver.Reply{}, errReply
+	switch {
+	case a.Err != nil:
+		err = classify(a.Err)
+	case g.script == uncontendedScript && a.Reply != nil:
+		r, err = parseRenewal(a.Reply)
+	case g.script == uncontendedScript:
+		err = classify(g.refused)
+	case !ok || len(replies) != len(g.which):
+		err = errReply
+	default:
+		if refused, is := replies[k].(ReplyError); is && isUnfinished(refused) {
+			return r, true, nil
+		}
+		r, err = parseRenewal(replies[k])
 	}
-	return parseRenewal(replies[k])
+	return r, false, err
 }
