@@ -45,7 +45,7 @@ func (s *Driver) List(ctx context.Context, prefix, cursor string) (keys []string
 				return nil, "", err
 			}
 			if len(keys) >= page {
-				return keys, formatCursor(n, chunk[len(chunk)-1]), nil
+				return keys, strconv.Itoa(n) + "/" + chunk[len(chunk)-1], nil
 			}
 		}
 	}
@@ -74,9 +74,7 @@ func (s *Driver) listed(name string, rec *record) (key string, ok bool) {
 	return rec.key, len(snap.Holders)+len(snap.Waiters) > 0 || snap.Closed > 0
 }
 
-// formatCursor returns a cursor: the shard and the last file name that was examined.
-func formatCursor(shard int, name string) string { return strconv.Itoa(shard) + "/" + name }
-
+// parseCursor reads a cursor: the shard and the last file name that was examined.
 func parseCursor(cursor string) (shard int, after string, err error) {
 	if cursor == "" {
 		return 0, "", nil

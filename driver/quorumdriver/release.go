@@ -35,7 +35,9 @@ func (s *Driver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, err
 	defer r.finish(nil)
 	reply, err := s.countReleases(r)
 	if err == nil && reply.State != driver.Busy {
-		l.endReported()
+		l.mu.Lock()
+		l.phase = reported // the caller will not ask for it again
+		l.mu.Unlock()
 	}
 	return reply, err
 }
@@ -55,14 +57,6 @@ func (l *lease) release(ref driver.Ref) (pending []*pendingRelease) {
 		pending[i] = l.nodes[i].wantRelease(ref)
 	}
 	return pending
-}
-
-// endReported records that the caller has received the end of the lease, and will not ask
-// for it again.
-func (l *lease) endReported() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.phase = reported
 }
 
 // undo releases the grants of a lost round, and reports whether that is complete. It waits

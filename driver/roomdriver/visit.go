@@ -47,7 +47,7 @@ func (v *visit) state() *visit { return v }
 func (v *visit) settle(now time.Time, guess, token int64) { settle(&v.reply, now, guess, token) }
 
 func settle(reply *driver.Reply, now time.Time, guess, token int64) {
-	reply.Clock = sinceEpoch(now)
+	reply.Clock = time.Duration(now.UnixMicro()) * time.Microsecond // since the epoch
 	if reply.Token == guess {
 		reply.Token = token
 	}
@@ -286,11 +286,6 @@ func clock(now time.Time) (int64, error) {
 		return 0, fmt.Errorf("the clock of the table shows %v, of which no token can be made: %w", now, driver.ErrUnavailable)
 	}
 	return us, nil
-}
-
-// sinceEpoch converts a time to the form in replies.
-func sinceEpoch(now time.Time) time.Duration {
-	return time.Duration(now.UnixMicro()) * time.Microsecond
 }
 
 // finish ends a call with the table's result.

@@ -74,9 +74,15 @@ func (s *Store) counter(h []byte) string {
 
 // countBySlot puts the counter of a slot into a command that a cluster refused because it had
 // that of the whole store. It reports whether that may help.
-func (s *Store) countBySlot(cmd []string) bool {
+func (s *Store) countBySlot(cmd []string) (changed bool) {
 	s.bySlot.Store(true)
-	return replace(cmd, s.counterKey, slotCounter(s.prefix, cmd[FirstKey]))
+	counter := slotCounter(s.prefix, cmd[FirstKey])
+	for i := range cmd {
+		if cmd[i] == s.counterKey {
+			cmd[i], changed = counter, counter != s.counterKey
+		}
+	}
+	return changed
 }
 
 // leaveCounter puts the H of each room in the place of its counter, which may be on another node
@@ -92,16 +98,6 @@ func (s *Store) leaveCounter(cmd []string) bool {
 		}
 	}
 	return !left
-}
-
-// replace replaces words of a command, and reports whether it changed the command.
-func replace(cmd []string, word, by string) (changed bool) {
-	for i := range cmd {
-		if cmd[i] == word {
-			cmd[i], changed = by, word != by
-		}
-	}
-	return changed
 }
 
 // lowTokens holds leases whose token must be raised before a caller sees it. It is empty

@@ -304,7 +304,9 @@ func (s *Store) send(ctx context.Context, cmd *command, want Acks) Answer {
 		return acked
 	}
 	reply, err := s.main.Do(ctx, cmd.words)
-	cmd.noteError(err)
+	// After an error the words are not used for another command, even if they are sent again and
+	// answered: the abandoned call may have left them to a pipeline that is written later.
+	cmd.kept = cmd.kept || err != nil
 	return Answer{Reply: reply, Err: err}
 }
 

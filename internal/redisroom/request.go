@@ -126,11 +126,6 @@ func (c *command) build(f *form, keys int) *command {
 	return c
 }
 
-// noteError records how a call with the words ended. After an error the words are not used for
-// another command, even if they are sent again and answered: the abandoned call may have
-// left them to a pipeline that is written later.
-func (c *command) noteError(err error) { c.kept = c.kept || err != nil }
-
 // free returns the memory of a command to the pool. The caller must not use it afterwards.
 func (c *command) free() {
 	if c.kept {

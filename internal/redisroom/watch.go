@@ -39,7 +39,7 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	sub := &subscription{
 		prefix:  s.prefix,
-		channel: newChannel(s.prefix),
+		channel: channelPrefix(s.prefix) + rand.Text(),
 		cancel:  cancel,
 		done:    make(chan struct{}),
 	}
@@ -49,14 +49,12 @@ func (s *Store) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 	return sub, nil
 }
 
-// newChannel returns a unique name of a channel that the rights for the prefix allow.
-func newChannel(prefix string) string { return channelPrefix(prefix) + rand.Text() }
-
 // broadcastChannel returns the channel of a prefix that every subscription listens to. It differs
 // from all other names, whose random part has upper-case letters.
 func broadcastChannel(prefix string) string { return channelPrefix(prefix) + "all" }
 
-// channelPrefix returns the beginning of all channel names of a prefix.
+// channelPrefix returns the beginning of all channel names of a prefix, which the rights for the
+// prefix allow.
 func channelPrefix(prefix string) string {
 	address := func(r rune) rune {
 		if strings.ContainsRune(unaddressable, r) {
