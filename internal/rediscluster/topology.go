@@ -49,16 +49,8 @@ func (p *Topology) primary(slot int) (addr string, known bool) {
 	if addr, ok := p.moved[slot]; ok {
 		return addr, true
 	}
-	i, found := slices.BinarySearchFunc(p.ranges, slot, func(r Range, slot int) int {
-		switch {
-		case r.Last < slot:
-			return -1
-		case r.First > slot:
-			return 1
-		}
-		return 0
-	})
-	if found {
+	i := sort.Search(len(p.ranges), func(i int) bool { return p.ranges[i].Last >= slot })
+	if i < len(p.ranges) && p.ranges[i].First <= slot {
 		addr = p.ranges[i].Primary
 	}
 	return addr, len(p.ranges) > 0

@@ -214,7 +214,7 @@ func acquires(req driver.Request) step {
 		name: name,
 		id:   req.ID,
 		ask: func(s *Store, least int64) (driver.Reply, error) {
-			return s.ask(context.Background(), &req, least, plainly)
+			return s.acquire(context.Background(), &req, least, plainly)
 		},
 		rule: func(r *room.Record, now int64) (driver.Reply, []room.Wake, error) { return room.Acquire(r, same, now) },
 	}

@@ -156,29 +156,16 @@ func (s *Store) raised(ctx context.Context, req *driver.Request, reply driver.Re
 	return reply, nil
 }
 
-func (s *Store) acquire(ctx context.Context, req *driver.Request, least int64, how string) (driver.Reply, error) {
-	reply, err := s.ask(ctx, req, least, how)
-	if err == nil && (reply.State == driver.Granted || reply.State == driver.Queued) {
-		s.connectRenewals(req.Key)
-	}
-	return reply, err
-}
-
-// connectRenewals connects the renewals' client to a server that has just granted: when
-// the first renewal is due the server may be too full or too busy for another connection.
-func (s *Store) connectRenewals(key string) {
-	slot := 0
-	if s.renew.Cluster() {
-		slot = Slot(s.prefix + key)
-	}
-	s.renew.Connect(slot)
-}
-
-func (s *Store) ask(ctx context.Context, req *driver.Request, least int64, how string) (driver.Reply, error) {
+func (s *Store) acquire(ctx context.Context, req *driver.Request, least int64, how string) (reply driver.Reply, err error) {
 	if s.acks.wanted() {
-		return s.acquireAcked(ctx, req, least, how)
+		reply, err = s.acquireAcked(ctx, req, least, how)
+	} else {
+		reply, _, err = s.request(ctx, req, least, how)
 	}
-	reply, _, err := s.request(ctx, req, least, how)
+	if err == nil && (reply.State == driver.Granted || reply.State == driver.Queued) {
+		// When the first renewal is due the server may be too full or too busy for another connection.
+		s.renew.Connect(s.slot(req.Key))
+	}
 	return reply, err
 }
 

@@ -100,16 +100,12 @@ func (s *Store) group(refs []driver.Ref, which []int) (groups []*renewal) {
 		slot int
 		ttl  time.Duration // of uncontended leases
 	}
-	cluster := s.main.Cluster() // this client may not have connected yet
 	open := make(map[kind]*renewal)
 	var last kind
 	var g *renewal
 	for _, i := range which {
 		ref := &refs[i]
-		k := kind{}
-		if cluster {
-			k.slot = Slot(s.prefix + ref.Key)
-		}
+		k := kind{slot: s.slot(ref.Key)}
 		script := renewScript
 		if ref.Uncontended && ref.Token == 0 && ref.Visit == "" {
 			k.ttl, script = ref.TTL, renewUncontended
@@ -150,7 +146,7 @@ func (r *round) run(ctx context.Context, client Client, groups []*renewal, last 
 			return
 		}
 		others := g.deliver(a, func(i int, r driver.Reply, err error) {
-			if err == nil && r.State == driver.Granted {
+			if err == nil && r.State == driver.Granted && s.acks.wanted() {
 				err = s.acks.confirm(s.slot(refs[i].Key), a)
 			}
 			each(i, r, err)

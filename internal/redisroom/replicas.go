@@ -139,9 +139,6 @@ func (a *acks) wanted() bool { return a.want.Replicas > 0 }
 // confirm notes whether the replicas of a slot acknowledged, and returns the error if
 // they did not.
 func (a *acks) confirm(slot int, answer Answer) error {
-	if !a.wanted() {
-		return nil
-	}
 	err := a.missing(answer)
 	a.good[slot].Store(err == nil)
 	return err
@@ -183,9 +180,9 @@ func (a *acks) hints(f func(driver.Hint)) func(driver.Hint) {
 	}
 }
 
-// slot returns the index in acks for a lock's server.
+// slot returns the slot of a lock on a cluster, or 0.
 func (s *Store) slot(key string) int {
-	if !s.acks.wanted() || !s.main.Cluster() {
+	if !s.main.Cluster() {
 		return 0
 	}
 	return Slot(s.prefix + key)

@@ -33,6 +33,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -88,14 +89,7 @@ var schemes = map[string]struct {
 }
 
 // Schemes returns the schemes of the URLs that Parse reads, sorted.
-func Schemes() []string {
-	var names []string
-	for name := range schemes {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func Schemes() []string { return slices.Sorted(maps.Keys(schemes)) }
 
 // Parse reads a URL. Its errors match driver.ErrInvalid and never show a
 // password.
