@@ -90,12 +90,12 @@ func (l *fileLock) lock(ctx context.Context, patience time.Duration) error {
 	return err
 }
 
-// waitFor waits until ready delivers, for the part of the patience that is left.
-func waitFor[T any](ctx context.Context, l *fileLock, patience, left time.Duration, ready <-chan T) (value T, err error) {
+// waitFor waits until c delivers, for the part of the patience that is left.
+func waitFor[T any](ctx context.Context, l *fileLock, patience, left time.Duration, c <-chan T) (value T, err error) {
 	limit := time.NewTimer(left)
 	defer limit.Stop()
 	select {
-	case value = <-ready:
+	case value = <-c:
 		return value, nil
 	case <-l.closed:
 		return value, driver.ErrClosed

@@ -20,7 +20,9 @@ const (
 
 // VisitAll takes a step on the record of each key. If a stopped process holds up a shard, the steps
 // in other shards go on.
-func (t table) VisitAll(ctx context.Context, keys []string, step func(int) room.Step, taken func([]int, []room.Wake, []error)) {
+func (t table) VisitAll(
+	ctx context.Context, keys []string, step func(int) room.Step, taken func([]int, []room.Wake, []error),
+) {
 	v := visits{table: t, files: make([]roomFile, len(keys)), step: step, taken: taken}
 	plan := make(map[*shard][]int)
 	for i, key := range keys {

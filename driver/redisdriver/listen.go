@@ -52,7 +52,7 @@ func (c *adapter) Listen(ctx context.Context, channels []string, up func(), mess
 
 // watchSilence pings the server over the subscription from time to time until ctx ends, and gives
 // up if no answer has arrived since the last ping.
-func (c *adapter) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomic.Int64, giveUp context.CancelCauseFunc) {
+func (c *adapter) watchSilence(ctx context.Context, sub *redis.PubSub, heard *atomic.Int64, giveUp func(error)) {
 	tick := time.NewTicker(min(c.timeout, redisroom.MaxSilence))
 	defer tick.Stop()
 	for last := int64(-1); ; {

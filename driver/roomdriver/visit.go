@@ -78,7 +78,10 @@ type rooms interface {
 type batcher interface {
 	// VisitAll takes a step on the record of each key, and then reports which of them it has taken,
 	// their wakes and their errors, as often as necessary.
-	VisitAll(ctx context.Context, keys []string, step func(i int) room.Step, taken func(which []int, wakes []room.Wake, errs []error))
+	VisitAll(
+		ctx context.Context, keys []string, step func(i int) room.Step,
+		taken func(which []int, wakes []room.Wake, errs []error),
+	)
 }
 
 // prefixer is implemented by rooms whose messages to [Everybody] reach rooms of other prefixes.

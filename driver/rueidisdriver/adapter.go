@@ -143,11 +143,12 @@ func first(client rueidis.Client, words []string) rueidis.Completed {
 
 // command converts the words of an EVALSHA.
 func command(client rueidis.Client, words []string) rueidis.Completed {
-	args := redisroom.FirstKey
-	if n, err := strconv.Atoi(words[redisroom.FirstKey-1]); err == nil {
+	const first = redisroom.FirstKey
+	args := first
+	if n, err := strconv.Atoi(words[first-1]); err == nil {
 		args += n
 	}
-	return client.B().Arbitrary(words[:redisroom.FirstKey]...).Keys(words[redisroom.FirstKey:args]...).Args(words[args:]...).Build()
+	return client.B().Arbitrary(words[:first]...).Keys(words[first:args]...).Args(words[args:]...).Build()
 }
 
 // result returns the outcome of a command as [redisroom.Client] defines it.

@@ -197,7 +197,7 @@ func (c *checkup) lasting(ctx context.Context, node string) {
 	var found, broken []string
 	searched, start := 0, time.Now()
 	for at, first := uint64(0), true; first || at != 0; first = false {
-		names, next, err := c.store.scan(ctx, node, at, c.store.prefix)
+		names, next, err := c.store.scan(ctx, node, c.store.prefix, at)
 		if err == nil {
 			broken = append(broken, c.brokenCounters(ctx, node, names)...)
 			names, err = c.store.withoutExpiry(ctx, slices.DeleteFunc(names, c.store.foreign))

@@ -177,7 +177,7 @@ func (s *Store) list(ctx context.Context, prefix, cursor string) (keys []string,
 	if i == len(nodes) {
 		return nil, "", nil
 	}
-	names, at, err := s.scan(ctx, nodes[i], at, s.prefix+prefix)
+	names, at, err := s.scan(ctx, nodes[i], s.prefix+prefix, at)
 	if err != nil {
 		return nil, "", classify(err)
 	}
@@ -192,19 +192,20 @@ func (s *Store) list(ctx context.Context, prefix, cursor string) (keys []string,
 }
 
 // scan runs one step of SCAN on a node, for the names that begin with prefix.
-func (s *Store) scan(ctx context.Context, node string, cursor uint64, prefix string) (names []string, next uint64, err error) {
-	reply, err := s.main.Ask(ctx, node, "SCAN", strconv.FormatUint(cursor, 10), "MATCH", escapeGlob(prefix)+"*", "COUNT", strconv.Itoa(scanCount))
+func (s *Store) scan(ctx context.Context, node, prefix string, at uint64) (names []string, next uint64, err error) {
+	reply, err := s.main.Ask(ctx, node, "SCAN", strconv.FormatUint(at, 10),
+		"MATCH", escapeGlob(prefix)+"*", "COUNT", strconv.Itoa(scanCount))
 	if err != nil {
 		return nil, 0, err
 	}
 	if fields, _ := reply.([]any); len(fields) == 2 {
-		at, _ := fields[0].(string)
+		cursor, _ := fields[0].(string)
 		found, _ := fields[1].([]any)
 		for _, name := range found {
 			text, _ := name.(string)
 			names = append(names, text)
 		}
-		if next, err = strconv.ParseUint(at, 10, 64); err == nil {
+		if next, err = strconv.ParseUint(cursor, 10, 64); err == nil {
 			return names, next, nil
 		}
 	}
@@ -258,7 +259,8 @@ func (s *Store) occupied(ctx context.Context, keys []string, foreign bool) (in [
 
 // runEach runs commands of a script in pipelines, and again those that may succeed then. It passes
 // on each reply with its command.
-func (s *Store) runEach(ctx context.Context, sc *script, cmds [][]string, each func(cmd []string, reply any)) (err error) {
+func (s *Store) runEach(ctx context.Context, sc *script, cmds [][]string, each func(cmd []string, reply any)) error {
+	var err error
 	for len(cmds) > 0 && err == nil {
 		var again [][]string
 		s.main.Run(ctx, cmds, Acks{}, func(i int, a Answer) {
