@@ -57,7 +57,8 @@ func New(t Table, options ...Option) *Driver {
 	if p, ok := t.(prefixer); ok {
 		d.prefix = p.Prefix()
 	}
-	d.sweeps.init(d)
+	d.sweeps.d = d
+	d.sweeps.ctx, d.sweeps.cancel = context.WithCancel(context.Background())
 	return d
 }
 

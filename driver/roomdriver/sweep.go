@@ -34,11 +34,6 @@ type sweeps struct {
 	began  time.Time // when the first of the sweeps through the whole table began; likewise
 }
 
-func (s *sweeps) init(d *Driver) {
-	s.d = d
-	s.ctx, s.cancel = context.WithCancel(context.Background())
-}
-
 // expect notes that a written record may be removed after ms milliseconds.
 func (s *sweeps) expect(ms int64) {
 	if s.d.cfg.interval <= 0 {

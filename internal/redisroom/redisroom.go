@@ -20,14 +20,10 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
-// Defaults and bounds of a store's options.
+// Defaults of a store's options.
 const (
 	DefaultPrefix  = "leasehold:"
 	DefaultTimeout = 2 * time.Second
-
-	MaxPrefix  = 256
-	MinTimeout = 10 * time.Millisecond
-	MaxTimeout = time.Minute
 )
 
 // Options are the options of a store, which its drivers and URLs have in common.
@@ -46,11 +42,13 @@ func Defaults() Options { return Options{Prefix: DefaultPrefix, Timeout: Default
 
 // Check returns an error for options out of bounds.
 func (o *Options) Check() error {
-	err := cmp.Or(check.Text("prefix", o.Prefix, 0, MaxPrefix), check.Range("timeout", o.Timeout, MinTimeout, MaxTimeout))
+	const shortest = time.Millisecond // of a wait for replicas
+	err := cmp.Or(check.Text("prefix", o.Prefix, 0, 256), check.Range("timeout", o.Timeout, 10*time.Millisecond, time.Minute))
 	if acks := o.Acks; err == nil && acks != nil {
-		err = check.Range("number of replicas", acks.Replicas, 1, MaxReplicas)
-		if err == nil && (acks.Timeout < MinReplicaTimeout || acks.Timeout > o.Timeout/2) {
-			err = check.Errorf("replica timeout %v is not between %v and half of the timeout, %v", acks.Timeout, MinReplicaTimeout, o.Timeout/2)
+		err = check.Range("number of replicas", acks.Replicas, 1, 100)
+		// The other half of the timeout is left for reaching the server and for the script.
+		if most := o.Timeout / 2; err == nil && (acks.Timeout < shortest || acks.Timeout > most) {
+			err = check.Errorf("replica timeout %v is not between %v and half of the timeout, %v", acks.Timeout, shortest, most)
 		}
 	}
 	return err

@@ -23,13 +23,6 @@ type Acks struct {
 	Timeout time.Duration
 }
 
-// Bounds of Acks. The other half of a request's timeout is left for reaching
-// the server and for the script.
-const (
-	MaxReplicas       = 100
-	MinReplicaTimeout = time.Millisecond
-)
-
 // DefaultReplicaTimeout returns the default limit of the wait for replicas.
 func DefaultReplicaTimeout(timeout time.Duration) time.Duration { return min(time.Second, timeout/2) }
 
