@@ -165,9 +165,6 @@ func (c *bootClock) reserveToken(ctx context.Context, token int64) error {
 	return nil
 }
 
-// reload makes the next call read the epoch file.
-func (c *bootClock) reload() { c.reserved.Store(0) }
-
 // reserve reserves the tokens up to atLeast, and a margin.
 func (c *bootClock) reserve(ctx context.Context, patience time.Duration, atLeast int64) error {
 	return c.updateWithin(ctx, patience, func(e *epoch) (bool, error) {

@@ -85,7 +85,7 @@ func (s *Driver) restore() {
 		}
 		s.tree.makeLock(s.clock.lock.name)
 		s.tree.makeLock(s.mailboxLock.name)
-		s.clock.reload()
+		s.clock.reserved.Store(0) // the next call reads the epoch file
 	}
 }
 

@@ -1,8 +1,6 @@
 package filedriver
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -40,10 +38,10 @@ func timeNamespace() time.Duration {
 	if err != nil {
 		return 0
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(raw)); lines.Scan(); {
+	for line := range strings.Lines(string(raw)) {
 		var name string
 		var sec, nsec int64
-		if n, _ := fmt.Sscan(lines.Text(), &name, &sec, &nsec); n == 3 && name == "boottime" {
+		if n, _ := fmt.Sscan(line, &name, &sec, &nsec); n == 3 && name == "boottime" {
 			return time.Duration(sec)*time.Second + time.Duration(nsec)
 		}
 	}

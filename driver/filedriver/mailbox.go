@@ -131,17 +131,12 @@ func (m *mailbox) create() error {
 }
 
 func (m *mailbox) watch() error {
-	var err error
-	if m.watcher, err = m.store.config.watch(); err != nil {
-		m.watcher = nil
+	w, err := m.store.config.watch()
+	if err != nil {
 		return err
 	}
-	err = m.watcher.Add(m.store.tree.path(m.name()))
-	if err != nil {
-		_ = m.watcher.Close()
-		m.watcher = nil
-	}
-	return err
+	m.watcher = w
+	return w.Add(m.store.tree.path(m.name()))
 }
 
 // run delivers hints until the store is closed.

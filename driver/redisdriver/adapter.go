@@ -129,13 +129,11 @@ func (c *adapter) answer(try *interrupt.Call, reply any, err error, wait *comman
 	return a
 }
 
-func (c *adapter) Nodes(context.Context) ([]string, error) { return []string{c.name()}, nil }
-
-func (c *adapter) name() string {
+func (c *adapter) Nodes(context.Context) ([]string, error) {
 	if addr := c.single.Options().Addr; addr != behindSentinels {
-		return addr
+		return []string{addr}, nil
 	}
-	return redisroom.Primary
+	return []string{redisroom.Primary}, nil
 }
 
 func (c *adapter) Sentinels() (addrs []string, primary string) {
@@ -150,10 +148,7 @@ func (c *adapter) Ask(ctx context.Context, name string, words ...string) (any, e
 		defer sentinel.Close()
 		return sentinel.Ask(ctx, "", words...)
 	}
-	try := c.begin(ctx)
-	defer try.End()
-	cmd := newCommand(try, words)
-	return c.result(try, cmd, c.single.Process(try, cmd))
+	return c.one(ctx, words)
 }
 
 func (c *adapter) Visit(ctx context.Context, addr string, words ...string) (any, error) {
