@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -144,11 +145,7 @@ func (c *checkup) agreed(ctx context.Context, addrs []string, primary string) {
 			return
 		}
 	}
-	var all []string
-	for _, addr := range named {
-		all = append(all, addr)
-	}
-	slices.Sort(all)
+	all := slices.Sorted(maps.Values(named))
 	c.Found(driver.Unsafe, "sentinel", fmt.Sprintf("the sentinels name %d primaries: %s", len(all), strings.Join(all, ", ")),
 		"each of them grants the same locks", "name the sentinels of one primary only, and give each primary a name of its own")
 }
