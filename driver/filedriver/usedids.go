@@ -75,12 +75,7 @@ func (sh *shard) loadUsedIDs(roomName, id string, r *room.Record) (*usedIDs, err
 
 // find returns the offset of the id in its page.
 func (t *usedIDs) find() (at int, ok bool) {
-	for ; at < pageSize; at += cellSize {
-		if hash, value := cellAt(t.page[at:]); hash == t.hash && value > 0 {
-			return at, true
-		}
-	}
-	return 0, false
+	return findCell(t.page[:], func(hash uint64, value int64) bool { return hash == t.hash && value > 0 })
 }
 
 func (t *usedIDs) close() {
@@ -122,12 +117,7 @@ func (t *usedIDs) freeCell(ms int64) (at int, ok bool) {
 	if at, ok := t.find(); ok {
 		return at, true
 	}
-	for ; at < pageSize; at += cellSize {
-		if _, value := cellAt(t.page[at:]); room.SpentUntil(value) <= ms {
-			return at, true
-		}
-	}
-	return 0, false
+	return findCell(t.page[:], func(_ uint64, value int64) bool { return room.SpentUntil(value) <= ms })
 }
 
 // rebuild replaces a full table by a new one: with the new ids, without expired ids, and
@@ -164,25 +154,18 @@ func newIDTable(size int, cells []byte) (table []byte, ok bool) {
 		return nil, false
 	}
 	table = make([]byte, size)
-	for at := 0; at < len(cells); at += cellSize {
-		hash, _ := cellAt(cells[at:])
+	for len(cells) > 0 {
+		hash, _ := cellAt(cells)
 		start := pageOf(hash, int64(size))
-		if !addCell(table[start:start+pageSize], cells[at:at+cellSize]) {
+		page := table[start : start+pageSize]
+		at, ok := findCell(page, func(_ uint64, value int64) bool { return value == 0 })
+		if !ok {
 			return nil, false
 		}
+		copy(page[at:], cells[:cellSize])
+		cells = cells[cellSize:]
 	}
 	return table, true
-}
-
-// addCell puts a cell into a page, and reports whether there was room.
-func addCell(page, cell []byte) bool {
-	for at := 0; at < pageSize; at += cellSize {
-		if _, value := cellAt(page[at:]); value == 0 {
-			copy(page[at:], cell)
-			return true
-		}
-	}
-	return false
 }
 
 // allExpired reports whether every id of a table has expired.
@@ -203,10 +186,8 @@ func (sh *shard) allExpired(name string, ms int64) bool {
 		case err != nil:
 			return false
 		}
-		for at := 0; at < pageSize; at += cellSize {
-			if _, value := cellAt(page[at:]); room.SpentUntil(value) > ms {
-				return false
-			}
+		if _, live := findCell(page[:], func(_ uint64, value int64) bool { return room.SpentUntil(value) > ms }); live {
+			return false
 		}
 	}
 }
@@ -230,4 +211,14 @@ func newCell(hash uint64, value int64) []byte {
 // cellAt reads the cell at the start of b. A value of 0 means an empty cell.
 func cellAt(b []byte) (hash uint64, value int64) {
 	return binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:])) //nolint:gosec // it was one
+}
+
+// findCell returns the offset of the first cell of a page that matches.
+func findCell(page []byte, match func(hash uint64, value int64) bool) (at int, ok bool) {
+	for ; at < pageSize; at += cellSize {
+		if match(cellAt(page[at:])) {
+			return at, true
+		}
+	}
+	return 0, false
 }
