@@ -56,11 +56,10 @@ func (b *Batcher) Start(f func(context.Context)) {
 func (b *Batcher) Stop() {
 	b.mu.Lock()
 	b.ended = true
-	cancel := b.cancel
-	b.mu.Unlock()
-	if cancel != nil {
-		cancel()
+	if b.cancel != nil {
+		b.cancel()
 	}
+	b.mu.Unlock()
 	b.started.Wait()
 }
 
