@@ -32,12 +32,9 @@ func (s *adapter) listen(ctx context.Context, channels []string, up func(), mess
 	}
 	own, shared := channels[0], channels[1:]
 	s.listening.add(shared)
-	counted := true
+	var left sync.Once
 	leave := func(unsubscribe func(unheard []string)) {
-		if counted {
-			counted = false
-			s.listening.remove(shared, unsubscribe)
-		}
+		left.Do(func() { s.listening.remove(shared, unsubscribe) })
 	}
 	defer leave(func([]string) {}) // with the connection
 	// Subscriptions share a connection. Its reader notifies all subscribers of a channel
