@@ -26,7 +26,7 @@ func TestAllocations_OfAFreePair(t *testing.T) {
 		open func(t *testing.T) (driver.Driver, error)
 	}{
 		{"memory", 10, func(*testing.T) (driver.Driver, error) { return memdriver.New(), nil }},
-		{"directory", 66, func(t *testing.T) (driver.Driver, error) { return filedriver.Open(t.TempDir()) }},
+		{"directory", 62, func(t *testing.T) (driver.Driver, error) { return filedriver.Open(t.TempDir()) }},
 		{"go-redis", 15, func(t *testing.T) (driver.Driver, error) { return redisClients["go-redis"](t, server) }},
 		{"rueidis", 7, func(t *testing.T) (driver.Driver, error) { return redisClients["rueidis"](t, server) }},
 	} {
