@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +63,6 @@ func (x *Exchange) Operation() string {
 type answer struct {
 	http.ResponseWriter
 	x      Exchange
-	handle handler       // nil if there is no route
 	within time.Duration // the time to send it; 0 if the connection bounds that
 }
 
@@ -91,32 +89,6 @@ func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // Observer is called at the end of every exchange. It must be quick.
 type Observer func(r *http.Request, x *Exchange)
 
-// step is a step of the chain, with all steps after it.
-type step func(w *answer, r *http.Request)
-
-// middleware puts a step before the next one.
-type middleware func(next step) step
-
-// chain puts the steps together that every request passes. The first one is
-// the outermost:
-//
-//	observe       calls the observers: request logs, metrics, traces
-//	recover       answers 500 instead of dropping the connection
-//	limit         bounds the body; 503 on a connection that is one too many
-//	origin        refuses requests that another site makes a browser send
-//	authenticate  finds the principal, 401 without one
-//	authorize     compares its rights with the route's verb, 403 without
-//	serve         the handler of the route
-func (s *Server) chain() step {
-	h := step(s.serve)
-	for _, m := range slices.Backward([]middleware{
-		s.observe, s.recover, s.limit, s.origin, s.authenticate, s.authorize,
-	}) {
-		h = m(h)
-	}
-	return h
-}
-
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c := connOf(r.Context()); c != nil {
@@ -131,9 +103,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x := &a.x
 	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)
-	e, vars := s.table.Find(r)
-	if e != nil {
-		x.Route, x.vars, a.handle = &e.Route, vars, e.Handle
+	handle := handler((*Server).nowhere)
+	if e, vars := s.table.Find(r); e != nil {
+		x.Route, x.vars, handle = &e.Route, vars, e.Handle
 	}
 	x.Name = cmp.Or(x.vars.Get("name"), x.vars.Get("resourceId"))
 	if s.cfg.tracer != nil {
@@ -142,7 +114,30 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	w.Header().Set("X-Request-Id", x.Trace)
-	s.handler(a, r)
+	s.run(a, r, handle)
+}
+
+// run passes a request through the chain, whose first error is the answer:
+//
+//	observe       calls the observers at the end: request logs, metrics, traces
+//	recover       answers 500 instead of dropping the connection
+//	limit         bounds the body; 503 on a connection that is one too many
+//	origin        refuses requests that another site makes a browser send
+//	authenticate  finds the principal, 401 without one
+//	authorize     compares its rights with the route's verb, 403 without
+//	handle        the handler of the route
+func (s *Server) run(w *answer, r *http.Request, handle handler) {
+	s.metrics.begin(&w.x)
+	defer s.observe(w, r)
+	defer s.recover(w, r)
+	r = s.limited(w, r)
+	steps := [...]handler{(*Server).limit, (*Server).origin, (*Server).authenticate, (*Server).authorize, (*Server).discard, handle}
+	for _, step := range steps {
+		if err := step(s, w, r); err != nil {
+			w.failed(err)
+			return
+		}
+	}
 }
 
 // hostOf returns the address of a client without the port.
@@ -154,28 +149,19 @@ func hostOf(r *http.Request) string {
 	return host
 }
 
-// serve runs the handler of the route.
-func (s *Server) serve(w *answer, r *http.Request) {
-	handle := w.handle
-	if handle == nil {
-		handle = (*Server).nowhere
-	} else if w.x.Route.Body == nil && r.Body != nil {
-		w.discard(r.Body)
-	}
-	if err := handle(s, w, r); err != nil {
-		w.failed(err)
-	}
-}
-
 // discard reads a body that has no meaning. At its end the read deadline is removed, which would
 // otherwise end a wait.
-func (w *answer) discard(body io.Reader) {
-	if _, err := io.Copy(io.Discard, body); errors.Is(err, os.ErrDeadlineExceeded) {
-		w.failed(errVanished)
+func (s *Server) discard(w *answer, r *http.Request) error {
+	if w.x.Route == nil || w.x.Route.Body != nil || r.Body == nil {
+		return nil
 	}
+	if _, err := io.Copy(io.Discard, r.Body); errors.Is(err, os.ErrDeadlineExceeded) {
+		return errVanished
+	}
+	return nil
 }
 
-// failed answers with the error of a handler.
+// failed answers with the error of a step.
 func (w *answer) failed(err error) {
 	if errors.Is(err, errVanished) {
 		panic(http.ErrAbortHandler) // net/http would answer 200 otherwise
@@ -202,78 +188,44 @@ func (s *Server) nowhere(w *answer, r *http.Request) error {
 }
 
 // observe calls the observers after the answer.
-func (s *Server) observe(next step) step {
-	return func(w *answer, r *http.Request) {
-		x := &w.x
-		running := s.metrics.begin(x)
-		defer func() {
-			running.Dec()
-			s.metrics.observe(x)
-			for _, tell := range s.cfg.observers {
-				tell(r, x)
-			}
-		}()
-		next(w, r)
+func (s *Server) observe(w *answer, r *http.Request) {
+	s.metrics.end(&w.x)
+	for _, tell := range s.cfg.observers {
+		tell(r, &w.x)
 	}
 }
 
-// recover answers 500 when a handler panics.
-func (s *Server) recover(next step) step {
-	return func(w *answer, r *http.Request) {
-		defer func() {
-			v := recover()
-			if err, ok := v.(error); v == nil || ok && errors.Is(err, http.ErrAbortHandler) {
-				if v != nil {
-					panic(v)
-				}
-				return
-			}
-			s.cfg.log.Error("leasehold: handler failed", "path", oneline.Shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
-			w.refuse(api.NewProblem(Internal, "the service has failed"))
-		}()
-		next(w, r)
+// recover answers 500 when a step panics.
+func (s *Server) recover(w *answer, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
 	}
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(v)
+	}
+	s.cfg.log.Error("leasehold: handler failed", "path", oneline.Shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
+	w.refuse(api.NewProblem(Internal, "the service has failed"))
 }
+
+var protection = http.NewCrossOriginProtection()
 
 // origin refuses requests that a page of another site makes a browser send. Every page that a
 // user opens can reach a service on the loopback interface, also under the name of the page's
 // own site.
-func (s *Server) origin(next step) step {
-	protection := http.NewCrossOriginProtection()
-	return func(w *answer, r *http.Request) {
-		if fromPage(r.Header) && protection.Check(r) != nil {
-			w.refuse(api.NewProblem(Forbidden, "the request comes from a page of another site"))
-			return
-		}
-		if s.isForeignHost(r) {
-			w.refuse(api.NewProblem(Forbidden, "without authentication only localhost, IP addresses and the names of --allowed-host are served, not the host %q", oneline.Shorten(r.Host)))
-			return
-		}
-		next(w, r)
+func (s *Server) origin(_ *answer, r *http.Request) error {
+	if protection.Check(r) != nil {
+		return api.NewProblem(Forbidden, "the request comes from a page of another site")
 	}
-}
-
-// fromPage reports whether a page may have made a browser send a request: browsers set one of
-// the two fields, and programs do not.
-func fromPage(h http.Header) bool {
-	return header(h, "Origin") != "" || header(h, "Sec-Fetch-Site") != ""
-}
-
-// limit bounds the size of a body, and the time in which it is read. This includes the bodies of
-// requests that are refused, which net/http reads.
-func (s *Server) limit(next step) step {
-	return func(w *answer, r *http.Request) {
-		r = s.limited(w, r)
-		if s.isOver(w, r) {
-			s.refuseOver(w)
-			return
-		}
-		next(w, r)
+	if s.isForeignHost(r) {
+		return api.NewProblem(Forbidden, "without authentication only localhost, IP addresses and the names of --allowed-host are served, not the host %q", oneline.Shorten(r.Host))
 	}
+	return nil
 }
 
-// limited returns the request with a body that is bounded. It changes a copy, since the
-// request is not ours.
+// limited returns the request with a body that is bounded in size, and in the time in which it
+// is read. This includes the bodies of requests that are refused, which net/http reads. It
+// changes a copy, since the request is not ours.
 func (s *Server) limited(w *answer, r *http.Request) *http.Request {
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
@@ -301,24 +253,26 @@ func (b *timely) Read(p []byte) (int, error) {
 }
 
 // authenticate sets the principal, if the route needs one.
-func (s *Server) authenticate(next step) step {
-	return func(w *answer, r *http.Request) {
-		x := &w.x
-		if s.cfg.auth == nil || x.Route != nil && x.Route.Verb == auth.Anyone {
-			next(w, r)
-			return
-		}
-		p, err := s.cfg.auth.Authenticate(r)
-		if err != nil {
-			problem := api.NewProblem(Unauthenticated, "no valid credentials were sent")
-			w.refuse(problem)
-			x.Err = err
-			return
-		}
-		x.Principal = p
-		next(w, r)
+func (s *Server) authenticate(w *answer, r *http.Request) error {
+	x := &w.x
+	if s.cfg.auth == nil || x.Route != nil && x.Route.Verb == auth.Anyone {
+		return nil
 	}
+	p, err := s.cfg.auth.Authenticate(r)
+	if err != nil {
+		return stranger{err}
+	}
+	x.Principal = p
+	return nil
 }
+
+// stranger is the error of an authenticator, whose text is only for the log.
+type stranger struct{ error }
+
+// Unwrap also returns the problem that the client receives.
+func (s stranger) Unwrap() []error { return []error{errStranger, s.error} }
+
+var errStranger = api.NewProblem(Unauthenticated, "no valid credentials were sent")
 
 // again authenticates a request again whose answer takes long: its credentials, or rights of its
 // principal, may have been revoked since.
@@ -357,14 +311,11 @@ var errAnother = errors.New("the credentials belong to another principal now")
 
 // authorize compares the rights of the principal with the verb of the route, for the lock in the
 // path. Handlers of routes about several locks do that themselves.
-func (s *Server) authorize(next step) step {
-	return func(w *answer, r *http.Request) {
-		if x := &w.x; x.Name != "" && !x.may(x.Route.Verb, x.Name) {
-			w.refuse(forbidden(w.x.Route.Verb))
-			return
-		}
-		next(w, r)
+func (s *Server) authorize(w *answer, _ *http.Request) error {
+	if x := &w.x; x.Name != "" && !x.may(x.Route.Verb, x.Name) {
+		return forbidden(x.Route.Verb)
 	}
+	return nil
 }
 
 // forbidden returns the problem of a missing right. It reveals nothing about the lock.

@@ -209,17 +209,14 @@ func (s *Server) crowded() error {
 	return api.NewProblem(Overloaded, "%d connections are open, or no more can be accepted", s.conns.Load()).After(api.RetryLater)
 }
 
-// isOver reports whether a request must be refused because its connection is one too many. The
+// limit refuses a request on a connection that is one too many, and ends the connection. The
 // liveness probe is answered on every connection.
-func (s *Server) isOver(w *answer, r *http.Request) bool {
-	c := connOf(r.Context())
-	return c != nil && c.over && (w.x.Route == nil || w.x.Route.Operation != "livez")
-}
-
-// refuseOver answers on a connection that is one too many, and ends it.
-func (s *Server) refuseOver(w *answer) {
+func (s *Server) limit(w *answer, r *http.Request) error {
+	if c := connOf(r.Context()); c == nil || !c.over || w.x.Route != nil && w.x.Route.Operation == "livez" {
+		return nil
+	}
 	w.Header().Set("Connection", "close")
-	w.refuse(api.NewProblem(Overloaded, "the service has the maximum of %d connections", s.cfg.maxConnections).After(api.RetryLater))
+	return api.NewProblem(Overloaded, "the service has the maximum of %d connections", s.cfg.maxConnections).After(api.RetryLater)
 }
 
 // timeouts bound the calls of the store. A timer for every request would be a good part of the

@@ -129,19 +129,19 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// begin counts an exchange that has begun. The caller decrements the gauge at its end.
-func (m *metrics) begin(x *Exchange) prometheus.Gauge {
-	running := m.gauges.get(x.Route, func() prometheus.Gauge { return m.running.WithLabelValues(x.Operation()) })
-	running.Inc()
-	return running
-}
+// begin counts an exchange that has begun.
+func (m *metrics) begin(x *Exchange) { m.gaugeOf(x).Inc() }
 
-// observe counts an exchange that has ended. A client that had gone has the
-// status 0.
-func (m *metrics) observe(x *Exchange) {
+// end counts an exchange that has ended. A client that had gone has the status 0.
+func (m *metrics) end(x *Exchange) {
+	m.gaugeOf(x).Dec()
 	s := m.series.get(outcome{x.Route, x.Status, x.Cause}, func() series { return m.seriesOf(x) })
 	s.requests.Inc()
 	s.duration.Observe(time.Since(x.Started).Seconds())
+}
+
+func (m *metrics) gaugeOf(x *Exchange) prometheus.Gauge {
+	return m.gauges.get(x.Route, func() prometheus.Gauge { return m.running.WithLabelValues(x.Operation()) })
 }
 
 func (m *metrics) seriesOf(x *Exchange) series {

@@ -38,7 +38,6 @@ type Server struct {
 	verbs      driver.Driver // the store, as requests ask it for leases
 	cfg        config
 	table      *api.Table[handler]
-	handler    step
 	http       *http.Server
 	session    *session.Session
 	terms      session.Terms // of requests
@@ -114,7 +113,6 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.table = api.NewTable(routes(s.cfg.page))
 	s.metrics.beginAtZero(s.table.Routes())
 	s.document = api.NewDocument(s.table.Routes())
-	s.handler = s.chain()
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
 	s.watchers = newWatchers(s)
