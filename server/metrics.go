@@ -22,7 +22,7 @@ type metrics struct {
 	renewals *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	running  *prometheus.GaugeVec
-	waiting  prometheus.GaugeFunc
+	all      *prometheus.Registry // of these
 	handler  http.Handler
 
 	gauges cache[*Route, prometheus.Gauge] // of running, and
@@ -62,13 +62,15 @@ func newMetrics(q *quota) *metrics {
 			Name: "leasehold_http_requests",
 			Help: "Requests that are being served.",
 		}, []string{"operation"}),
-		waiting: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "leasehold_http_waiters",
-			Help: "Requests that are held back until a lock is granted or something changes, and places in queues that are kept without a request.",
-		}, func() float64 { return float64(q.now()) }),
+		all: prometheus.NewRegistry(),
 	}
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "leasehold_http_waiters",
+		Help: "Requests that are held back until a lock is granted or something changes, and places in queues that are kept without a request.",
+	}, func() float64 { return float64(q.now()) })
+	m.all.MustRegister(m.requests, m.renewals, m.duration, m.running, waiting)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(m.all, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.handler = promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	return m
 }
@@ -109,25 +111,7 @@ func (m *metrics) countRenewal(e *event) {
 
 // Metrics returns the metrics of the service, for the program's own registry. They are served at
 // /metrics, too, together with the metrics of the process.
-func (s *Server) Metrics() prometheus.Collector { return s.metrics }
-
-func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.renewals, m.duration, m.running, m.waiting}
-}
-
-// Describe implements [prometheus.Collector].
-func (m *metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, c := range m.all() {
-		c.Describe(to)
-	}
-}
-
-// Collect implements [prometheus.Collector].
-func (m *metrics) Collect(to chan<- prometheus.Metric) {
-	for _, c := range m.all() {
-		c.Collect(to)
-	}
-}
+func (s *Server) Metrics() prometheus.Collector { return s.metrics.all }
 
 // begin counts an exchange that has begun.
 func (m *metrics) begin(x *Exchange) { m.gaugeOf(x).Inc() }
