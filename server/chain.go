@@ -309,6 +309,27 @@ func (s *Server) authenticated(r *http.Request, name string) (auth.Principal, er
 
 var errAnother = errors.New("the credentials belong to another principal now")
 
+// guard calls lost when the principal of a request has lost the right of its route, so that its
+// wait ends. It compares the rights at each heartbeat, until ctx ends.
+func (s *Server) guard(ctx context.Context, x *Exchange, r *http.Request, lost context.CancelFunc) {
+	if s.cfg.auth == nil {
+		return
+	}
+	name, verb, lock := x.Principal.Name(), x.Route.Verb, x.Name
+	var compare func()
+	compare = func() {
+		if ctx.Err() != nil {
+			return
+		}
+		if p, err := s.authenticated(r, name); err != nil || !p.May(verb, lock) {
+			lost()
+			return
+		}
+		time.AfterFunc(heartbeatEvery, compare)
+	}
+	time.AfterFunc(heartbeatEvery, compare)
+}
+
 // authorize compares the rights of the principal with the verb of the route, for the lock in the
 // path. Handlers of routes about several locks do that themselves.
 func (s *Server) authorize(w *answer, _ *http.Request) error {

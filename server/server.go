@@ -54,7 +54,6 @@ type Server struct {
 	overview *overview.Overview // nil without a page
 	views    *quota             // of requests to it
 	streams  streams
-	guards   guards
 	quota    *quota
 	places   places
 	timeouts *timeouts // of renewals and releases
@@ -116,13 +115,9 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
 	s.watchers = newWatchers(s)
-	s.guards.all = make(map[*guard]struct{})
 	s.openSession()
-	if s.cfg.auth != nil {
-		s.every(heartbeatEvery, s.compareRights)
-	}
 	if s.trail = s.newTrail(); s.trail != nil {
-		s.every(expireEvery, s.trail.expire)
+		s.start(s.expireTrail)
 	}
 	if s.cfg.page != PageOff {
 		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log, s.start)
@@ -157,22 +152,6 @@ func (s *Server) start(f func()) bool {
 		f()
 	}()
 	return true
-}
-
-// every calls f periodically, until the service is over.
-func (s *Server) every(period time.Duration, f func()) {
-	s.start(func() {
-		beat := time.NewTicker(period)
-		defer beat.Stop()
-		for {
-			select {
-			case <-beat.C:
-				f()
-			case <-s.over:
-				return
-			}
-		}
-	})
 }
 
 // newOperations makes the runner of operations. They have the same store timeout as other

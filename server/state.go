@@ -153,7 +153,7 @@ func (s *Server) change(r *http.Request, x *Exchange, name string, known []strin
 	defer leave()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer s.guard(x, r, cancel)()
+	s.guard(ctx, x, r, cancel)
 	o := s.watchers.watch(name)
 	defer o.leave()
 	timer := time.NewTimer(wait)
