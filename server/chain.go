@@ -43,7 +43,7 @@ type Exchange struct {
 	Cause *Cause
 	Err   error
 
-	vars api.Values
+	id   string // of the lease in the path
 	host string // the client's address
 }
 
@@ -105,9 +105,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)
 	handle := handler((*Server).nowhere)
 	if e, vars := s.table.Find(r); e != nil {
-		x.Route, x.vars, handle = &e.Route, vars, e.Handle
+		x.Route, x.Name, x.id, handle = &e.Route, vars[0], vars[1], e.Handle
 	}
-	x.Name = cmp.Or(x.vars.Get("name"), x.vars.Get("resourceId"))
 	if s.cfg.tracer != nil {
 		ctx, end := s.cfg.tracer.Request(r, x)
 		defer end()

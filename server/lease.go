@@ -106,7 +106,7 @@ func lost(l *wire.Lease) *api.Problem {
 
 // leaseRef returns the lease that the path names, or else the lease of the body.
 func leaseRef(x *Exchange, key, id string) (driver.Ref, error) {
-	x.LeaseID = x.vars.Get("id")
+	x.LeaseID = x.id
 	switch {
 	case x.LeaseID == "":
 		x.LeaseID = id

@@ -78,41 +78,29 @@ type Parameter struct {
 // segment is a segment of a path template: a literal, or a wildcard with the literal after it.
 type segment struct {
 	literal string
-	wild    string // the name of the wildcard; empty for a literal
+	wild    bool
 }
 
 // compile splits the template of a route into segments.
 func (rt Route) compile() Route {
 	for part := range strings.SplitSeq(strings.TrimPrefix(rt.Path, "/"), "/") {
-		name, rest, ok := strings.Cut(strings.TrimPrefix(part, "{"), "}")
-		if !ok {
-			name, rest = "", part
+		_, literal, wild := strings.Cut(part, "}")
+		if !wild {
+			literal = part
 		}
-		rt.segments = append(rt.segments, segment{literal: rest, wild: name})
+		rt.segments = append(rt.segments, segment{literal, wild})
 	}
 	return rt
 }
 
-// maxWild is the maximum number of wildcards of a path.
-const maxWild = 2
-
-// Values holds the values of the wildcards of a path, in its order.
-type Values [maxWild]struct{ wild, text string }
-
-// Get returns the value of a wildcard; "" if the path has no wildcard of that name.
-func (v *Values) Get(wild string) string {
-	for i := range v {
-		if v[i].wild == wild {
-			return v[i].text
-		}
-	}
-	return ""
-}
+// Values holds the values of the wildcards of a path, in its order: of a lock or resource, and of
+// a lease id.
+type Values [2]string
 
 // match reports whether a path with the same number of segments matches.
 func (rt *Route) match(parts []part) bool {
 	for i, s := range rt.segments {
-		if s.wild == "" && parts[i].raw != s.literal || !strings.HasSuffix(parts[i].raw, s.literal) {
+		if !s.wild && parts[i].raw != s.literal || !strings.HasSuffix(parts[i].raw, s.literal) {
 			return false
 		}
 	}
@@ -123,8 +111,8 @@ func (rt *Route) match(parts []part) bool {
 func (rt *Route) values(parts []part) (v Values) {
 	n := 0
 	for i, s := range rt.segments {
-		if s.wild != "" {
-			v[n].wild, v[n].text = s.wild, strings.TrimSuffix(parts[i].text, s.literal)
+		if s.wild {
+			v[n] = strings.TrimSuffix(parts[i].text, s.literal)
 			n++
 		}
 	}
@@ -135,7 +123,7 @@ func (rt *Route) values(parts []part) (v Values) {
 // are tried first: a name that ends like a verb is sent with its colon encoded.
 func (rt *Route) verbs() bool {
 	last := rt.segments[len(rt.segments)-1]
-	return last.wild != "" && last.literal != ""
+	return last.wild && last.literal != ""
 }
 
 // Entry is a route with its handler.
