@@ -52,7 +52,7 @@ func (s *Server) acquire(w *answer, r *http.Request) error {
 		return err
 	}
 	if err := s.session.Begin(); err != nil {
-		return errDraining
+		return api.ErrDraining
 	}
 	defer s.session.Leave()
 	if err := s.inflight.begin(a.client.Context, &a.share, &a.req); err != nil {
@@ -205,7 +205,7 @@ func (a *acquireCall) wait() error {
 	a.terms.MaxOutage = max(a.terms.MaxOutage, time.Until(a.end)) // an outage of the store does not end the wait
 	w, err := a.s.session.NewWaiter(&a.terms, &a.req)
 	if err != nil {
-		return errDraining
+		return api.ErrDraining
 	}
 	defer w.Close()
 	if err := a.queue(w); err != nil || a.got.State != driver.Queued && a.got.State != driver.Busy {
@@ -284,7 +284,7 @@ func (a *acquireCall) leave() (err error) {
 	ref := driver.Ref{Key: a.req.Key, ID: a.req.ID, Visit: a.req.Visit}
 	a.got.Reply, err = a.s.verbs.Release(a.s.timeouts.begin(a.client.Context, time.Now()), ref)
 	if err == nil && a.s.isDraining() {
-		err = api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
+		err = api.ErrDraining
 	}
 	a.got.State = driver.Busy
 	return err

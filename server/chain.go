@@ -365,25 +365,29 @@ func (w *answer) refuse(err error) {
 	if p.Cause == Unauthenticated {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
-	h.Set("Content-Type", wire.ProblemMedia)
-	writeJSON(w, p.Status, &p.Problem)
+	w.send(p.Status, wire.ProblemMedia, textOf(&p.Problem))
 }
 
 // reply answers with JSON.
 func reply(w *answer, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	writeJSON(w, status, body)
+	w.send(status, "application/json", textOf(body))
 }
 
-// writeJSON sends the body in one piece, with its length.
-func writeJSON(w *answer, status int, body any) {
+func textOf(body any) []byte {
 	text, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // every body can be encoded
 	}
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
+	return append(text, '\n')
+}
+
+// send answers with a body in one piece, with its length.
+func (w *answer) send(status int, media string, text []byte) {
+	h := w.Header()
+	h.Set("Content-Type", media)
+	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // the context ends if the client has gone
+	_, _ = w.Write(text) // the context ends if the client has gone
 }
 
 // gone reports whether the client has gone.

@@ -54,7 +54,7 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		return err
 	}
 	if s.isDraining() {
-		return errDraining // the address would end with the service
+		return api.ErrDraining // the address would end with the service
 	}
 	of := w.x.Client() + "\n" + strings.Join(names, "\n")
 	f, next, taken := s.streams.resume(header(r.Header, "Last-Event-Id"), of)

@@ -48,8 +48,7 @@ type Health struct {
 
 // health answers with a body that is specified byte for byte.
 func (s *Server) health(w *answer, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write([]byte(`{"status":"ok","service":"distributed-lock"}`))
+	w.send(http.StatusOK, "application/json", []byte(`{"status":"ok","service":"distributed-lock"}`))
 	return nil
 }
 
@@ -60,7 +59,7 @@ func (s *Server) livez(w *answer, _ *http.Request) error {
 
 func (s *Server) readyz(w *answer, r *http.Request) error {
 	if s.isLeaving() {
-		return api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
+		return api.ErrDraining
 	}
 	if err := s.crowded(); err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/wire"
@@ -75,11 +74,8 @@ func (s *Server) execute(w *answer, r *http.Request, p *operations.Pattern) erro
 	return nil
 }
 
-// errDraining answers requests that arrive while the service drains.
-var errDraining = api.NewProblem(Draining, "the service is about to end").After(api.RetryLater)
-
 // notBegun answers with the reason why an operation was not begun.
-func notBegun(w http.ResponseWriter, err error) error {
+func notBegun(w *answer, err error) error {
 	var held *leasehold.HeldError
 	var p *api.Problem
 	switch {
@@ -103,19 +99,14 @@ func notBegun(w http.ResponseWriter, err error) error {
 }
 
 // exactly answers with a JSON body that is specified byte for byte.
-func exactly(w http.ResponseWriter, status int, body any) {
+func exactly(w *answer, status int, body any) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(body); err != nil {
 		panic(err) // every body can be encoded
 	}
-	text := bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(text)))
-	w.WriteHeader(status)
-	_, _ = w.Write(text)
+	w.send(status, "application/json", bytes.TrimSuffix(b.Bytes(), []byte("\n")))
 }
 
 // drained reads a body and ignores it. After that net/http notices when the client disconnects.

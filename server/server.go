@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -192,10 +191,6 @@ func documentRoutes() []route {
 func (s *Server) OpenAPI() []byte { return s.document() }
 
 func (s *Server) openAPI(w *answer, _ *http.Request) error {
-	text := s.document()
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Content-Length", strconv.Itoa(len(text)))
-	_, _ = w.Write(text)
+	w.send(http.StatusOK, "application/json", s.document())
 	return nil
 }

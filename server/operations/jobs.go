@@ -32,7 +32,7 @@ func (j *jobs) begin() (end func(), err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.ctx.Err() != nil {
-		return nil, errDraining
+		return nil, api.ErrDraining
 	}
 	if j.running == j.most {
 		return nil, api.NewProblem(api.TooMany, "%d operations run already", j.most).After(api.RetryLater)

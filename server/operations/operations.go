@@ -80,7 +80,7 @@ func New(cfg Config) (r *Runner, err error) {
 func (r *Runner) Wait(ctx context.Context) error { return r.jobs.wait(ctx) }
 
 // Cancel ends the running operations. No operation begins after that.
-func (r *Runner) Cancel() { r.jobs.cancel(errDraining) }
+func (r *Runner) Cancel() { r.jobs.cancel(api.ErrDraining) }
 
 // Close closes the stores.
 func (r *Runner) Close() error {
@@ -95,7 +95,7 @@ func (r *Runner) Close() error {
 // disconnects.
 func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.Duration, error) {
 	if r.cfg.Serving.Err() != nil {
-		return 0, errDraining
+		return 0, api.ErrDraining
 	}
 	end, err := r.jobs.begin()
 	if err != nil {
@@ -144,16 +144,16 @@ func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *le
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	done = func() { cancel(nil) }
 	vanishes := context.AfterFunc(client, func() { cancel(context.Canceled) })
-	drains := context.AfterFunc(r.cfg.Serving, func() { cancel(errDraining) })
+	drains := context.AfterFunc(r.cfg.Serving, func() { cancel(api.ErrDraining) })
 	lease, err := p.take(ctx, r, name)
 	stayed, serves := vanishes(), drains()
 	switch {
-	case err != nil && errors.Is(context.Cause(ctx), errDraining):
-		err = errDraining
+	case err != nil && errors.Is(context.Cause(ctx), api.ErrDraining):
+		err = api.ErrDraining
 	case err == nil && !stayed: // ctx may not have ended yet: AfterFunc has only begun to end it
 		err = context.Canceled
 	case err == nil && !serves:
-		err = errDraining
+		err = api.ErrDraining
 	}
 	if err != nil {
 		if lease != nil {
@@ -164,9 +164,6 @@ func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *le
 	}
 	return lease, done, nil
 }
-
-// errDraining answers requests that arrive, or wait, while the service drains.
-var errDraining = api.NewProblem(api.Draining, "the service is about to end").After(api.RetryLater)
 
 // run does the work and releases the lock. It returns nil only if
 // the lease was valid to the end.

@@ -113,6 +113,9 @@ func (p *Problem) After(d time.Duration) *Problem {
 // RetryLater is the time to the next request if no better time is known.
 const RetryLater = time.Second
 
+// ErrDraining answers requests that arrive, or wait, while the service drains.
+var ErrDraining = NewProblem(Draining, "the service is about to end").After(RetryLater)
+
 // ProblemOf returns an error of a driver as a problem.
 func ProblemOf(err error) *Problem {
 	var p *Problem
@@ -130,7 +133,7 @@ func ProblemOf(err error) *Problem {
 	case errors.Is(err, errors.ErrUnsupported):
 		return NewProblem(Unsupported, "%v", err)
 	case errors.Is(err, driver.ErrClosed):
-		return NewProblem(Draining, "the service is about to end").After(RetryLater)
+		return ErrDraining
 	case errors.Is(err, driver.ErrUnavailable):
 		return NewProblem(Unavailable, "the store cannot be reached, or refuses to serve").After(RetryLater)
 	}
