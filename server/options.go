@@ -40,11 +40,7 @@ type config struct {
 
 	perClient, perKey int // waiters
 
-	operation     operations.Operation
-	operationTTL  time.Duration
-	operationWait time.Duration
-	maxOperations int
-	quorum        driver.Driver
+	operations operations.Config // New sets the rest
 }
 
 func defaults() config {
@@ -66,10 +62,9 @@ func defaults() config {
 		perClient: 20_000,
 		perKey:    20_000,
 
-		operation:     operations.Simulate(15 * time.Second),
-		operationTTL:  30 * time.Second,
-		operationWait: 30 * time.Second,
-		maxOperations: 1000,
+		operations: operations.Config{
+			Operation: operations.Simulate(15 * time.Second), TTL: 30 * time.Second, Wait: 30 * time.Second, Most: 1000,
+		},
 	}
 }
 
@@ -165,7 +160,7 @@ func WithOperation(op operations.Operation) Option {
 		if op.Do == nil || op.Length < 0 || op.Length > 23*time.Hour {
 			return fmt.Errorf("operation without a function, or with a length of %v that is not between 0 and 23h: %w", op.Length, driver.ErrInvalid)
 		}
-		c.operation = op
+		c.operations.Operation = op
 		return nil
 	}
 }
@@ -173,25 +168,25 @@ func WithOperation(op operations.Operation) Option {
 // WithOperationTTL sets the time to live of the leases of operations, which are
 // renewed while they run. Default 30 s; 10 ms to 24 h.
 func WithOperationTTL(d time.Duration) Option {
-	return bounded("TTL of operations", d, check.MinTTL, 24*time.Hour, func(c *config) { c.operationTTL = d })
+	return bounded("TTL of operations", d, check.MinTTL, 24*time.Hour, func(c *config) { c.operations.TTL = d })
 }
 
 // WithOperationWait bounds how long an operation of the pattern fair waits for
 // its turn. Default 30 s; 1 ms to 24 h.
 func WithOperationWait(d time.Duration) Option {
-	return bounded("wait of operations", d, time.Millisecond, 24*time.Hour, func(c *config) { c.operationWait = d })
+	return bounded("wait of operations", d, time.Millisecond, 24*time.Hour, func(c *config) { c.operations.Wait = d })
 }
 
 // WithMaxOperations bounds how many operations run, or wait to, at a time.
 // Default 1000; 1 to 1 000 000.
 func WithMaxOperations(n int) Option {
-	return bounded("maximum of operations", n, 1, 1_000_000, func(c *config) { c.maxOperations = n })
+	return bounded("maximum of operations", n, 1, 1_000_000, func(c *config) { c.operations.Most = n })
 }
 
 // WithQuorum sets the store of operations of the pattern redlock, which Close closes. Default:
 // the service's own store.
 func WithQuorum(d driver.Driver) Option {
-	return given("quorum", d != nil, func(c *config) { c.quorum = d })
+	return given("quorum", d != nil, func(c *config) { c.operations.Quorum = d })
 }
 
 // given sets a value that must not be nil.

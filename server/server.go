@@ -96,7 +96,10 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	}
 	s.serving, s.drain = context.WithCancel(context.Background())
 	s.over = make(chan struct{})
-	if err := s.newOperations(); err != nil {
+	ops := s.cfg.operations
+	ops.Store, ops.StoreTimeout, ops.Log, ops.Serving = store, s.cfg.storeTimeout, s.cfg.log, s.serving
+	var err error
+	if s.operations, err = operations.New(ops); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	s.quota = newQuota(s.cfg.perClient, s.cfg.perKey)
@@ -151,16 +154,6 @@ func (s *Server) start(f func()) bool {
 		f()
 	}()
 	return true
-}
-
-// newOperations makes the runner of operations. They have the same store timeout as other
-// requests.
-func (s *Server) newOperations() (err error) {
-	s.operations, err = operations.New(operations.Config{
-		Store: s.store, Quorum: s.cfg.quorum, Operation: s.cfg.operation, TTL: s.cfg.operationTTL, Wait: s.cfg.operationWait,
-		StoreTimeout: s.cfg.storeTimeout, Most: s.cfg.maxOperations, Log: s.cfg.log, Serving: s.serving,
-	})
-	return err
 }
 
 // Routes returns all operations.
