@@ -68,10 +68,9 @@ func TestWatchers_LookAtABoundedPace(t *testing.T) {
 			}
 			defer s.Close()
 			for i := range locks {
-				first := s.watchers.watch("k" + strconv.Itoa(i))
-				defer first.leave()
-				second := s.watchers.watch("k" + strconv.Itoa(i)) // shares the watcher of the first
-				defer second.leave()
+				for range 2 { // they share a watcher
+					defer s.watchers.watch("k"+strconv.Itoa(i), func(sight) {})()
+				}
 			}
 			time.Sleep(5 * time.Second) // the first looks are at once
 			store.mu.Lock()

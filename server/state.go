@@ -154,28 +154,27 @@ func (s *Server) change(r *http.Request, x *Exchange, name string, known []strin
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	s.guard(ctx, x, r, cancel)
-	o := s.watchers.watch(name)
-	defer o.leave()
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	for {
-		now, next := o.last()
-		if now.etag != "" && (now.err != nil || !matches(known, now.etag)) {
-			return now, nil
-		}
-		select {
-		case <-next:
-		case <-ctx.Done():
-			if r.Context().Err() != nil {
-				return sight{}, errVanished
+	changed := make(chan sight, 1)
+	defer s.watchers.watch(name, func(now sight) {
+		if now.err != nil || !matches(known, now.etag) {
+			select {
+			case changed <- now:
+			default: // there is one already
 			}
-			return now, nil // the caller compares the rights
-		case <-timer.C:
-			return s.look(ctx, name), nil
-		case <-s.serving.Done():
-			return s.look(ctx, name), nil
 		}
+	})()
+	select {
+	case now := <-changed:
+		return now, nil
+	case <-ctx.Done():
+		if r.Context().Err() != nil {
+			return sight{}, errVanished
+		}
+		return sight{}, cmp.Or[error](s.still(x, r), forbidden(x.Route.Verb))
+	case <-time.After(wait):
+	case <-s.serving.Done():
 	}
+	return s.look(ctx, name), nil
 }
 
 // list shows a page of the names in use.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
 	"strconv"
@@ -32,13 +31,12 @@ const (
 // stream holds the events for one client, which may read them by several connections, one after
 // the other.
 type stream struct {
-	id, of   string              // of is the client with its locks
-	sub      driver.Subscription // nil if the store has none
-	watchers sync.WaitGroup
-	cancel   context.CancelFunc // of watchers
-	leave    func()             // the quota
-	ended    sync.Once
-	more     chan struct{} // holds a token when there are events to send
+	id, of string              // of is the client with its locks
+	sub    driver.Subscription // nil if the store has none
+	stops  []func()            // of watches
+	leave  func()              // the quota
+	ended  sync.Once
+	more   chan struct{} // holds a token when there are events to send
 
 	mu    sync.Mutex
 	log   []message
@@ -77,10 +75,8 @@ func (s *Server) newStream(x *Exchange, of string, names []string) (_ *stream, e
 		f.leave()
 		return nil, timing.OfRead(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	f.cancel = cancel
 	for _, name := range names {
-		f.watchers.Go(func() { f.follow(ctx, s, name) })
+		f.stops = append(f.stops, s.watchers.watch(name, f.changed))
 	}
 	return f, nil
 }
@@ -101,22 +97,13 @@ func (e message) isFor(x *Exchange) bool {
 	return !ok || e.name != wire.EventBroken || x.may(auth.Acquire, h.Key) || x.may(auth.Read, h.Key)
 }
 
-// follow pushes an event at every change of a lock.
-func (f *stream) follow(ctx context.Context, s *Server, name string) {
-	o := s.watchers.watch(name)
-	defer o.leave()
-	for {
-		now, next := o.last()
-		if now.etag != "" && now.err == nil {
-			if text, err := json.Marshal(wire.LockOf(now.Snapshot)); err == nil { // every state can be encoded
-				f.push(message{wire.EventLock, json.RawMessage(text)})
-			}
-		}
-		select {
-		case <-next:
-		case <-ctx.Done():
-			return
-		}
+// changed pushes the state of a lock.
+func (f *stream) changed(now sight) {
+	if now.err != nil {
+		return
+	}
+	if text, err := json.Marshal(wire.LockOf(now.Snapshot)); err == nil { // every state can be encoded
+		f.push(message{wire.EventLock, json.RawMessage(text)})
 	}
 }
 
@@ -172,14 +159,15 @@ func (f *stream) address() string {
 	return f.sub.Address()
 }
 
-// end ends the subscription and the watchers of the stream. Further calls wait for the first.
+// end ends the subscription and the watches of the stream. Further calls wait for the first.
 func (f *stream) end() {
 	f.ended.Do(func() {
-		f.cancel()
+		for _, stop := range f.stops {
+			stop()
+		}
 		if f.sub != nil {
 			_ = f.sub.Close() // an error changes nothing
 		}
-		f.watchers.Wait()
 		f.leave()
 	})
 }

@@ -39,78 +39,90 @@ func newWatchers(s *Server) *watchers {
 	return l
 }
 
-// watcher watches one lock while it has clients.
+// watcher watches one lock while it has clients. The mu of watchers guards it.
 type watcher struct {
-	of      *watchers
 	key     string
 	nudged  chan struct{} // holds one token
+	looks   uint64        // that have begun
+	clients map[*interest]struct{}
 	stop    context.CancelFunc
-	clients int // guarded by of.mu
-
-	mu     sync.Mutex
-	looks  uint64 // that have begun
-	seen   sight
-	looked chan struct{} // closed when the next look has ended
-	next   chan struct{} // closed at the next change
 }
 
 // sight is the state of a lock at one look.
 type sight struct {
 	driver.Snapshot
 	err  error
-	etag string // empty until it was looked at
-	look uint64 // the number of the watcher's look, from 1
+	etag string
 }
 
 // interest is the interest of one client in a lock. It counts only looks that begin after it:
 // an earlier look may return a state that is older than the one the client has seen.
 type interest struct {
-	*watcher
-	after uint64 // the number of the last look that had begun
+	after   uint64 // the number of the last look that had begun
+	etag    string // of the last state that was passed to changed; empty before the first
+	changed func(sight)
 }
 
-// watch starts to watch a lock for a client; leave ends that. The lock is looked at soon, even
-// if it is watched already, because the last look may be too early for this client.
-func (l *watchers) watch(key string) interest {
+// watch calls changed soon with the state of a lock, and at each change until stop is called. All
+// calls come from one goroutine; changed must not wait. The lock is looked at soon even if it is
+// watched already, because the last look may be too early for this client.
+func (l *watchers) watch(key string, changed func(sight)) (stop func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	o := l.all[key]
 	if o == nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		o = &watcher{
-			of: l, key: key, nudged: make(chan struct{}, 1), stop: cancel,
-			looked: make(chan struct{}), next: make(chan struct{}),
-		}
+		o = &watcher{key: key, nudged: make(chan struct{}, 1), clients: make(map[*interest]struct{})}
 		l.all[key] = o
-		o.clients++
-		l.s.start(func() { o.run(ctx) })
-		return interest{o, 0}
+		ctx, cancel := context.WithCancel(l.looking)
+		o.stop = cancel
+		l.s.start(func() { l.run(ctx, o) })
 	}
-	o.clients++
-	o.mu.Lock()
-	after := o.looks
-	o.mu.Unlock()
+	i := &interest{after: o.looks, changed: changed}
+	o.clients[i] = struct{}{}
 	o.nudge()
-	return interest{o, after}
-}
-
-// leave ends the interest of one client.
-func (o *watcher) leave() {
-	o.of.mu.Lock()
-	defer o.of.mu.Unlock()
-	if o.clients--; o.clients == 0 {
-		delete(o.of.all, o.key)
-		o.stop()
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if delete(o.clients, i); len(o.clients) == 0 {
+			delete(l.all, key)
+			o.stop()
+		}
 	}
 }
 
 // nudge makes the watcher of a lock look at once, since the lock may have changed.
 func (l *watchers) nudge(key string) {
 	l.mu.Lock()
-	o := l.all[key]
-	l.mu.Unlock()
-	if o != nil {
+	defer l.mu.Unlock()
+	if o := l.all[key]; o != nil {
 		o.nudge()
+	}
+}
+
+func (o *watcher) nudge() {
+	select {
+	case o.nudged <- struct{}{}:
+	default:
+	}
+}
+
+// run looks at a lock until ctx ends. A look that is under way then is cancelled only when the
+// service ends: a cancelled look may close a connection to the store that other requests share.
+func (l *watchers) run(ctx context.Context, o *watcher) {
+	for {
+		select {
+		case <-ctx.Done():
+		case <-time.After(l.pause()):
+		case <-o.nudged:
+		}
+		if ctx.Err() != nil { // select may choose a tick although ctx has ended
+			return
+		}
+		look := l.begin(o)
+		now := l.s.look(l.looking, o.key)
+		for _, i := range l.due(o, look, now.etag) {
+			i.changed(now)
+		}
 	}
 }
 
@@ -121,57 +133,25 @@ func (l *watchers) pause() time.Duration {
 	return max(lookEvery, time.Duration(len(l.all))*time.Second/looksPerSecond)
 }
 
-func (o *watcher) nudge() {
-	select {
-	case o.nudged <- struct{}{}:
-	default:
-	}
+// begin returns the number of a look that begins.
+func (l *watchers) begin(o *watcher) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o.looks++
+	return o.looks
 }
 
-// run looks until ctx ends. A look that is under way then is cancelled only when the service
-// ends: a cancelled look may close a connection to the store that other requests share.
-func (o *watcher) run(ctx context.Context) {
-	for ctx.Err() == nil { // select may choose a tick although ctx has ended
-		o.mu.Lock()
-		o.looks++
-		look := o.looks
-		o.mu.Unlock()
-		now := o.of.s.look(o.of.looking, o.key)
-		now.look = look
-		o.see(now)
-		pause := time.NewTimer(o.of.pause())
-		select {
-		case <-ctx.Done():
-		case <-pause.C:
-		case <-o.nudged:
+// due returns the clients for which the state of a look is new.
+func (l *watchers) due(o *watcher, look uint64, etag string) (clients []*interest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range o.clients {
+		if look > i.after && etag != i.etag {
+			i.etag = etag
+			clients = append(clients, i)
 		}
-		pause.Stop()
 	}
-}
-
-// see stores a state, and wakes the clients that wait for a look or for a change.
-func (o *watcher) see(now sight) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	changed := now.etag != o.seen.etag
-	if o.seen = now; changed {
-		close(o.next)
-		o.next = make(chan struct{})
-	}
-	close(o.looked)
-	o.looked = make(chan struct{})
-}
-
-// last returns the last state, and a channel that is closed at the next change. Until a look of
-// this interest has ended, the state has no etag, and the channel is closed at the end of the
-// next look.
-func (i interest) last() (sight, <-chan struct{}) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.seen.look <= i.after {
-		return sight{}, i.looked
-	}
-	return i.seen, i.next
+	return clients
 }
 
 // look asks the store for the state of a lock.
