@@ -92,14 +92,14 @@ type Observer func(r *http.Request, x *Exchange)
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c := connOf(r.Context()); c != nil {
-		c.ask()
+		s.intake.silent.Delete(c)
 	}
 	if s.isLeaving() {
 		w.Header().Set("Connection", "close") // a request on a connection that is closed later might be lost
 	}
 	a := &answer{ResponseWriter: w}
 	if r.ProtoMajor == 2 { // every stream moves the write deadline of the connection
-		a.within = s.cfg.writeTimeout
+		a.within = writeTimeout
 	}
 	x := &a.x
 	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)

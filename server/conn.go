@@ -27,7 +27,6 @@ type conn struct {
 	s *Server
 
 	over  bool                  // there were too many connections already
-	asked atomic.Bool           // a request has come
 	watch atomic.Pointer[watch] // nil without an answer to watch
 	ended atomic.Bool           // the client has closed its side
 	once  sync.Once             // counts it down
@@ -53,7 +52,7 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	_ = c.SetWriteDeadline(time.Now().Add(c.s.cfg.writeTimeout)) // an error comes back from the write
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout)) // an error comes back from the write
 	n, err := c.Conn.Write(b)
 	if err != nil && !errors.Is(err, net.ErrClosed) {
 		c.settle(false)
@@ -81,20 +80,13 @@ func (c *conn) settle(read bool) {
 // waits.
 func (c *conn) Close() error {
 	c.once.Do(func() { c.s.conns.Add(-1) })
-	c.ask()
+	c.s.intake.silent.Delete(c)
 	if doubt := c.watch.Load() != nil && c.ended.Load(); doubt && c.s.start(c.linger) {
 		return nil
 	}
 	err := c.Conn.Close()
 	c.settle(true)
 	return err
-}
-
-// ask notes that a request has come, or that the connection ends without one.
-func (c *conn) ask() {
-	if !c.asked.Load() && !c.asked.Swap(true) {
-		c.s.intake.heard(c)
-	}
 }
 
 // linger waits until a reset has come, or no longer matters. It asks for the state of the
@@ -210,7 +202,7 @@ func (l listener) Accept() (net.Conn, error) {
 		n, most := l.s.conns.Add(1), int64(l.s.cfg.maxConnections)
 		if n <= most+spare {
 			accepted := &conn{Conn: c, s: l.s, over: n > most}
-			l.s.intake.accepted(accepted)
+			l.s.intake.silent.Store(accepted, nil)
 			return accepted, nil
 		}
 		l.s.conns.Add(-1)

@@ -3,10 +3,8 @@ package server
 import (
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
@@ -20,11 +18,12 @@ const firstRequest = time.Second
 // and does not answer it, so the service ends its intake before. If another process such as
 // systemd holds the socket, a restart then fails no request of a new connection.
 type intake struct {
+	silent sync.Map // its keys are the silent connections, as *conn
+
 	mu        sync.Mutex
 	ended     bool
 	listeners []net.Listener
-	accepting int                // goroutines
-	silent    map[*conn]struct{} // connections without a request
+	accepting int // goroutines
 }
 
 // serve runs accept, which serves the connections of l. After the end it closes l.
@@ -47,23 +46,6 @@ func (i *intake) serve(l net.Listener, accept func() error) error {
 	return err
 }
 
-// accepted notes a new connection as silent.
-func (i *intake) accepted(c *conn) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.silent == nil {
-		i.silent = make(map[*conn]struct{})
-	}
-	i.silent[c] = struct{}{}
-}
-
-// heard notes that a connection is no longer silent: it has had a request, or is closed.
-func (i *intake) heard(c *conn) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	delete(i.silent, c)
-}
-
 // end closes the listeners, waits until every connection has had a request, for firstRequest at
 // most, and closes the connections that are still silent. The end of ctx ends the wait. It
 // returns the errors of the listeners.
@@ -84,8 +66,8 @@ func (i *intake) end(ctx context.Context) error {
 	for !i.settled() && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	for _, c := range i.rest() {
-		_ = c.Close()
+	for c := range i.silent.Range {
+		_ = c.(*conn).Close()
 	}
 	return errors.Join(errs...)
 }
@@ -93,13 +75,10 @@ func (i *intake) end(ctx context.Context) error {
 // settled reports whether no goroutine accepts any more, and no connection is silent.
 func (i *intake) settled() bool {
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.accepting == 0 && len(i.silent) == 0
-}
-
-// rest returns the connections that are silent.
-func (i *intake) rest() []*conn {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return slices.Collect(maps.Keys(i.silent))
+	accepting := i.accepting
+	i.mu.Unlock()
+	for range i.silent.Range { // read after accepting, since a goroutine that accepts adds to it
+		return false
+	}
+	return accepting == 0
 }

@@ -33,10 +33,10 @@ type config struct {
 	maxWait      time.Duration
 	storeTimeout time.Duration
 
-	headerTimeout, bodyTimeout, writeTimeout time.Duration
-	maxConnections                           int
-	undoOnReset                              bool
-	confirmWithin                            time.Duration
+	headerTimeout, bodyTimeout time.Duration
+	maxConnections             int
+	undoOnReset                bool
+	confirmWithin              time.Duration
 
 	perClient, perKey int // waiters
 
@@ -53,7 +53,6 @@ func defaults() config {
 
 		headerTimeout: headerTimeout,
 		bodyTimeout:   bodyTimeout,
-		writeTimeout:  writeTimeout,
 
 		maxConnections: mostConnections(),
 		undoOnReset:    true,

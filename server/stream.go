@@ -3,6 +3,8 @@ package server
 import (
 	"crypto/rand"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -234,16 +236,9 @@ func (s *streams) end(f *stream) {
 // close ends all streams. Their connections were closed before.
 func (s *streams) close() {
 	s.mu.Lock()
-	var all []*stream
-	for id, f := range s.all {
-		delete(s.all, id)
-		if f.timer != nil {
-			f.timer.Stop()
-		}
-		all = append(all, f)
-	}
+	all := slices.Collect(maps.Values(s.all))
 	s.mu.Unlock()
 	for _, f := range all {
-		f.end()
+		s.end(f)
 	}
 }
