@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,18 +42,6 @@ var (
 	_ driver.Checker = (*Driver)(nil)
 	_ driver.Limited = (*Driver)(nil)
 )
-
-// open returns a driver on the service at a URL without its user and query.
-func open(u *url.URL, opts []Option) (*Driver, error) {
-	cfg, err := newConfig(opts)
-	if err != nil {
-		return nil, fmt.Errorf("httpdriver: %w", err)
-	}
-	d := &Driver{base: strings.TrimSuffix(u.String(), "/") + "/v1", cfg: cfg}
-	d.client.Store(cfg.client)
-	d.ctx, d.cancel = context.WithCancel(context.Background())
-	return d, nil
-}
 
 // Supports implements [driver.Limited]. Missing features of the store behind the service are
 // only found by requests; a quorum is made of stores behind one service, not of services.

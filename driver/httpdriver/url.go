@@ -1,6 +1,7 @@
 package httpdriver
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -32,8 +33,15 @@ func Open(rawURL string, opts ...Option) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("httpdriver: %w", storeurl.Invalid(rawURL, err))
 	}
+	cfg, err := newConfig(append(stated, opts...))
+	if err != nil {
+		return nil, fmt.Errorf("httpdriver: %w", err)
+	}
 	u.User, u.RawQuery = nil, ""
-	return open(u, append(stated, opts...))
+	d := &Driver{base: strings.TrimSuffix(u.String(), "/") + "/v1", cfg: cfg}
+	d.client.Store(cfg.client)
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
 }
 
 // parse returns the parts of a URL and the options that it states.

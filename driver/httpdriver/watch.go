@@ -10,7 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -39,8 +39,7 @@ type subscription struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed after the last call of f
 
-	mu      sync.Mutex
-	address string
+	address atomic.Pointer[string]
 }
 
 // Watch implements [driver.Watcher]. It does not wait for the stream: the address is
@@ -50,6 +49,7 @@ func (d *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 		return nil, driver.ErrClosed
 	}
 	s := &subscription{d: d, f: f, done: make(chan struct{})}
+	s.address.Store(new(string))
 	ctx, cancel := context.WithCancel(d.ctx)
 	s.cancel = cancel
 	d.work.Go(func() { s.run(ctx) })
@@ -57,23 +57,13 @@ func (d *Driver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
 }
 
 // Address implements [driver.Subscription].
-func (s *subscription) Address() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.address
-}
+func (s *subscription) Address() string { return *s.address.Load() }
 
 // Close implements [driver.Subscription].
 func (s *subscription) Close() error {
 	s.cancel()
 	<-s.done
 	return nil
-}
-
-func (s *subscription) setAddress(address string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.address = address
 }
 
 // run keeps a stream open until ctx ends.
@@ -83,7 +73,7 @@ func (s *subscription) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		_ = s.stream(ctx) // why it ended does not matter: it is opened again
-		s.setAddress("")
+		s.address.Store(new(string))
 		if time.Since(began) > maxPause {
 			pause = minPause
 		}
@@ -159,7 +149,7 @@ func (s *subscription) event(name string, data []byte) error {
 		if err := json.Unmarshal(data, &ready); err != nil {
 			return fmt.Errorf("%w: %w", errAnswer, err)
 		}
-		s.setAddress(ready.Address)
+		s.address.Store(&ready.Address)
 		s.f(driver.Hint{Kind: driver.HintResync})
 		return nil
 	}

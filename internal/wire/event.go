@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"slices"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -42,13 +43,13 @@ type Hint struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// hints are the events of hints.
+var hints = []string{driver.HintAsk: EventAsk, driver.HintGranted: EventGranted, driver.HintBroken: EventBroken}
+
 // HintName returns the event of a hint.
 func HintName(k driver.HintKind) string {
-	switch k {
-	case driver.HintGranted:
-		return EventGranted
-	case driver.HintBroken:
-		return EventBroken
+	if int(k) < len(hints) {
+		return hints[k]
 	}
 	return EventAsk
 }
@@ -63,19 +64,16 @@ func HintOf(h driver.Hint) Hint {
 
 // Hint returns the JSON as the hint of a driver. ok is false for an event that is not a hint.
 func (h *Hint) Hint(event string) (hint driver.Hint, ok bool) {
+	kind := slices.Index(hints, event)
+	if kind < 0 {
+		return driver.Hint{}, false
+	}
 	hint = driver.Hint{
-		ID: h.LeaseID, Token: h.Token, Clock: time.Duration(h.Clock) * time.Microsecond,
+		Kind: driver.HintKind(kind), ID: h.LeaseID, Token: h.Token, Clock: time.Duration(h.Clock) * time.Microsecond,
 		ConfirmWindow: h.Confirm.Duration(), Places: driver.PlacesOf(h.Places), RetryAfter: h.After.Duration(), Reason: h.Reason,
 	}
-	switch event {
-	case EventAsk:
-		hint.Kind = driver.HintAsk
-	case EventGranted:
-		hint.Kind = driver.HintGranted
-	case EventBroken:
-		hint.Kind, hint.Key = driver.HintBroken, h.Key
-	default:
-		return driver.Hint{}, false
+	if hint.Kind == driver.HintBroken {
+		hint.Key = h.Key
 	}
 	return hint, true
 }
