@@ -2,13 +2,11 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/server/auth"
 	"github.com/leasehold-go/leasehold/server/internal/api"
@@ -61,13 +59,13 @@ func (s *Server) readyz(w *answer, r *http.Request) error {
 	if s.isLeaving() {
 		return api.ErrDraining
 	}
-	if err := s.crowded(); err != nil {
-		return err
+	if n := s.conns.Load(); n >= int64(s.cfg.maxConnections) || s.scarcity.isNow() {
+		return api.NewProblem(Overloaded, "%d connections are open, or no more can be accepted", n).After(api.RetryLater)
 	}
 	if !s.hearsSoon(answering(r)) {
 		return api.NewProblem(Unavailable, "the service does not receive hints from the store yet").After(api.RetryLater)
 	}
-	if err := s.probe.look(answering(r)); err != nil {
+	if err := s.ping(answering(r)); err != nil {
 		p := api.NewProblem(Unavailable, "the store cannot be reached, or cannot be written to").After(api.RetryLater)
 		return fmt.Errorf("%w: %w", p, err)
 	}
@@ -95,11 +93,9 @@ func (s *Server) hearsSoon(ctx context.Context) bool {
 	return true
 }
 
-// probe finds out whether the store can be reached and written to, at most once a second.
+// probe is the last result of a readiness probe.
 type probe struct {
-	store   driver.Driver
-	timeout time.Duration
-	key     string // of a lock of its own
+	key string // of a lock of its own
 
 	mu   sync.Mutex
 	when time.Time
@@ -109,19 +105,17 @@ type probe struct {
 // probeEvery is the time for which a result is used.
 const probeEvery = time.Second
 
-func newProbe(store driver.Driver, timeout time.Duration) *probe {
-	return &probe{store: store, timeout: timeout, key: "leasehold/readyz/" + rand.Text()}
-}
-
-func (p *probe) look(ctx context.Context) error {
+// ping finds out whether the store can be reached and written to, at most once a second.
+func (s *Server) ping(ctx context.Context) error {
+	p := &s.probe
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.when) < probeEvery {
 		return p.err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.storeTimeout)
 	defer cancel()
-	p.err = session.Ping(ctx, p.store, p.key, "readiness probe")
+	p.err = session.Ping(ctx, s.store, p.key, "readiness probe")
 	p.when = time.Now()
 	return p.err
 }

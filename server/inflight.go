@@ -207,8 +207,6 @@ type contention struct {
 	places [1024]atomic.Bool
 }
 
-func newContention() *contention { return &contention{seed: maphash.MakeSeed()} }
-
 func (c *contention) of(key string) *atomic.Bool {
 	return &c.places[maphash.String(c.seed, key)%uint64(len(c.places))]
 }

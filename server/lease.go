@@ -330,7 +330,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	switch {
 	case got.State == driver.Gone && !got.Replayed: // a release may be repeated
 		return lost(&l)
-	case prefers(r, "return", "representation"):
+	case preference(r, "return") == "representation":
 		w.Header().Set("Preference-Applied", "return=representation")
 		reply(w, http.StatusOK, &l)
 	case got.State == driver.Busy:

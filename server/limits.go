@@ -201,14 +201,6 @@ func (s *scarcity) isNow() bool {
 	return !s.last.IsZero() && time.Since(s.last) < scarceFor
 }
 
-// crowded returns a problem if there are too many connections, or nil.
-func (s *Server) crowded() error {
-	if s.conns.Load() < int64(s.cfg.maxConnections) && !s.scarcity.isNow() {
-		return nil
-	}
-	return api.NewProblem(Overloaded, "%d connections are open, or no more can be accepted", s.conns.Load()).After(api.RetryLater)
-}
-
 // limit refuses a request on a connection that is one too many, and ends the connection. The
 // liveness probe is answered on every connection.
 func (s *Server) limit(w *answer, r *http.Request) error {

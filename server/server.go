@@ -14,7 +14,9 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"reflect"
 	"sync"
@@ -41,7 +43,7 @@ type Server struct {
 	session    *session.Session
 	terms      session.Terms // of requests
 	inflight   *inflight
-	contention *contention
+	contention contention
 	opened     time.Time
 
 	addressForm atomic.Pointer[string] // of the store's addresses; nil until one is known
@@ -58,7 +60,7 @@ type Server struct {
 	timeouts *timeouts // of renewals and releases
 	tries    *timeouts // of a try of an acquire
 	metrics  *metrics
-	probe    *probe
+	probe    probe
 	document func() []byte
 
 	operations *operations.Runner
@@ -106,11 +108,11 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.views = newQuota(viewsEach, 0)
 	s.places = places{quota: s.quota, all: make(map[leaseKey]*place)}
 	_, punctual := store.(driver.DeadlineAware)
-	s.contention = newContention()
+	s.contention.seed = maphash.MakeSeed()
 	s.timeouts = &timeouts{each: s.cfg.storeTimeout, punctual: punctual}
 	s.tries = &timeouts{each: timing.Try(1, s.cfg.storeTimeout), punctual: punctual}
 	s.metrics = newMetrics(s.quota)
-	s.probe = newProbe(store, s.cfg.storeTimeout)
+	s.probe.key = "leasehold/readyz/" + rand.Text()
 	s.table = api.NewTable(routes(s.cfg.page))
 	s.metrics.beginAtZero(s.table.Routes())
 	s.document = api.NewDocument(s.table.Routes())

@@ -129,8 +129,6 @@ func preference(r *http.Request, want string) string {
 	return ""
 }
 
-func prefers(r *http.Request, name, value string) bool { return preference(r, name) == value }
-
 // matches reports whether an If-None-Match names the tag.
 func matches(known []string, etag string) bool {
 	for _, value := range known {

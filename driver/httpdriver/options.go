@@ -29,7 +29,7 @@ type config struct {
 }
 
 func newConfig(opts []Option) (config, error) {
-	c := config{timeout: DefaultTimeout}
+	c := config{timeout: DefaultTimeout, fresh: newClient}
 	var errs []error
 	for _, o := range opts {
 		if o == nil {
@@ -37,9 +37,6 @@ func newConfig(opts []Option) (config, error) {
 			continue
 		}
 		errs = append(errs, o(&c))
-	}
-	if c.client == nil && c.fresh == nil {
-		c.fresh = newClient
 	}
 	if c.client == nil {
 		c.client = c.fresh()
