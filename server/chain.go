@@ -130,8 +130,9 @@ func (s *Server) run(w *answer, r *http.Request, handle handler) {
 	defer s.observe(w, r)
 	defer s.recover(w, r)
 	r = s.limited(w, r)
-	steps := [...]handler{(*Server).limit, (*Server).origin, (*Server).authenticate, (*Server).authorize, (*Server).discard, handle}
-	for _, step := range steps {
+	for _, step := range [...]handler{
+		(*Server).limit, (*Server).origin, (*Server).authenticate, (*Server).authorize, (*Server).discard, handle,
+	} {
 		if err := step(s, w, r); err != nil {
 			w.failed(err)
 			return

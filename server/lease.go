@@ -261,23 +261,18 @@ const goneAtOnce = 8
 // has to find out which of them were released.
 func (s *Server) publishGone(ctx context.Context, gone []event) {
 	ctx = s.timeouts.begin(ctx, time.Now())
-	next := make(chan *event, len(gone))
+	slots := make(chan struct{}, goneAtOnce)
 	for i := range gone {
-		next <- &gone[i]
-	}
-	close(next)
-	look := func() {
-		for e := range next {
+		e := &gone[i]
+		look := func() {
+			slots <- struct{}{}
 			s.tellRelease(ctx, e)
 			s.publish(e)
 			s.trail.answered(e)
+			<-slots
 		}
-	}
-	for range min(len(gone), goneAtOnce) {
 		if !s.start(look) { // the service has ended
-			for e := range next {
-				s.trail.answered(e)
-			}
+			s.trail.answered(e)
 		}
 	}
 }

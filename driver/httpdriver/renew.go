@@ -28,12 +28,11 @@ func (d *Driver) Renew(ctx context.Context, refs []driver.Ref, each func(int, dr
 	for begin := 0; begin < len(refs); {
 		first, end := begin, cut(refs, begin)
 		wg.Go(func() {
-			replies, errs := d.renew(ctx, refs[first:end])
-			mu.Lock()
-			defer mu.Unlock()
-			for i := range replies {
-				each(first+i, replies[i], errs[i])
-			}
+			d.renew(ctx, refs[first:end], func(i int, got driver.Reply, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				each(first+i, got, err)
+			})
 		})
 		begin = end
 	}
@@ -52,36 +51,33 @@ func cut(refs []driver.Ref, begin int) int {
 
 // renew sends one batch. A batch that is too large for the service or a program on the
 // way is sent in halves.
-func (d *Driver) renew(ctx context.Context, refs []driver.Ref) ([]driver.Reply, []error) {
-	replies, errs := d.batch(ctx, refs)
-	if half := len(refs) / 2; half > 0 && tooLarge(errs[0]) {
-		replies, errs = d.renew(ctx, refs[:half])
-		others, theirs := d.renew(ctx, refs[half:])
-		return append(replies, others...), append(errs, theirs...)
-	}
-	return replies, errs
-}
-
-func (d *Driver) batch(ctx context.Context, refs []driver.Ref) ([]driver.Reply, []error) {
+func (d *Driver) renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
 	body := wire.Renewals{Leases: make([]wire.Renew, len(refs))}
 	for i, ref := range refs {
 		ttl, ticket := wire.MillisOf(ref.TTL), wire.MillisOf(ref.TicketTTL)
-		body.Leases[i] = wire.Renew{Key: ref.Key, LeaseID: ref.ID, TTL: &ttl, Ticket: &ticket, Notify: ref.HintAddress, Visit: ref.Visit, MinToken: wire.Whole(ref.Token), Level: ref.Level}
+		body.Leases[i] = wire.Renew{
+			Key: ref.Key, LeaseID: ref.ID, TTL: &ttl, Ticket: &ticket, Notify: ref.HintAddress, Visit: ref.Visit,
+			MinToken: wire.Whole(ref.Token), Level: ref.Level,
+		}
 	}
-	replies, errs := make([]driver.Reply, len(refs)), make([]error, len(refs))
 	var got wire.Renewed
 	err := d.call(ctx, silenceOf(refs), http.MethodPost, "/leases:renew", &body, &got)
+	if half := len(refs) / 2; half > 0 && tooLarge(err) {
+		d.renew(ctx, refs[:half], each)
+		d.renew(ctx, refs[half:], func(i int, got driver.Reply, err error) { each(half+i, got, err) })
+		return
+	}
 	if err == nil && len(got.Leases) != len(refs) {
 		err = fmt.Errorf("%d answers for %d leases: %w", len(got.Leases), len(refs), errAnswer)
 	}
 	for i := range refs {
 		if err != nil {
-			errs[i] = ofBatch(err)
+			each(i, driver.Reply{}, ofBatch(err))
 			continue
 		}
-		replies[i], errs[i] = renewal(&got.Leases[i], refs[i].Key, refs[i].ID)
+		reply, err := renewal(&got.Leases[i], refs[i].Key, refs[i].ID)
+		each(i, reply, err)
 	}
-	return replies, errs
 }
 
 // silenceOf returns after how much silence a renewal's connection is given up. The first
