@@ -234,7 +234,7 @@ func (t *trail) end(f *followed, reason, by, detail string, at time.Time) {
 	t.log.Write(&line)
 }
 
-// expireTrail lets leases expire in the audit log, until the service is over.
+// expireTrail lets leases expire in the audit log, until the service ends.
 func (s *Server) expireTrail() {
 	beat := time.NewTicker(expireEvery)
 	defer beat.Stop()
@@ -242,7 +242,7 @@ func (s *Server) expireTrail() {
 		select {
 		case <-beat.C:
 			s.trail.expire()
-		case <-s.over:
+		case <-s.session.Closing():
 			return
 		}
 	}

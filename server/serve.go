@@ -85,19 +85,18 @@ const lastWords = time.Second
 // Close ends the service at once: it closes the connections, cancels the operations, waits until
 // they have released their locks, and closes the store. Further calls return the result of the
 // first.
-func (s *Server) Close() error {
-	s.closing.Do(func() {
-		s.Drain()
-		s.operations.Cancel()
-		err := s.http.Close()
-		close(s.over)
-		_ = s.operations.Wait(context.Background()) // Do ends with its context
-		s.streams.close()
-		s.watchers.end()
-		_, ended := s.session.End()
-		s.closeErr = oneline.Join(err, ended, s.operations.Close())
-		s.timeouts.close()
-		s.tries.close()
-	})
-	return s.closeErr
+func (s *Server) Close() error { return s.close() }
+
+func (s *Server) end() error {
+	s.Drain()
+	s.operations.Cancel()
+	err := s.http.Close()
+	_ = s.operations.Wait(context.Background()) // Do ends with its context
+	s.streams.close()
+	s.watchers.end()
+	_, ended := s.session.End()
+	err = oneline.Join(err, ended, s.operations.Close())
+	s.timeouts.close()
+	s.tries.close()
+	return err
 }

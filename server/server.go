@@ -67,12 +67,10 @@ type Server struct {
 
 	trail *trail // nil without an audit log
 
-	serving  context.Context // ends when the end has begun
-	drain    context.CancelFunc
-	leaving  atomic.Bool   // the service is not ready any more, and serves on
-	over     chan struct{} // closed when all connections are
-	closing  sync.Once
-	closeErr error
+	serving context.Context // ends when the end has begun
+	drain   context.CancelFunc
+	leaving atomic.Bool // the service is not ready any more, and serves on
+	close   func() error
 }
 
 // New returns the service of a store, and takes charge of the store: Close
@@ -97,7 +95,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 		s.verbs = traced{store, s.cfg.tracer}
 	}
 	s.serving, s.drain = context.WithCancel(context.Background())
-	s.over = make(chan struct{})
+	s.close = sync.OnceValue(s.end)
 	ops := s.cfg.operations
 	ops.Store, ops.StoreTimeout, ops.Log, ops.Serving = store, s.cfg.storeTimeout, s.cfg.log, s.serving
 	var err error

@@ -28,39 +28,33 @@ type File struct {
 	etag string
 }
 
-// Files returns all files, with the page itself first.
-func Files() []*File {
-	all := []*File{newFile("/", "index.html")}
+var media = map[string]string{
+	".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
+}
+
+// Files returns all files.
+func Files() (all []*File) {
 	entries, err := static.ReadDir("static")
 	if err != nil {
 		panic(err) // it is embedded
 	}
 	for _, e := range entries {
-		if e.Name() != "index.html" {
-			all = append(all, newFile("/ui/"+e.Name(), e.Name()))
+		name := e.Name()
+		text, err := static.ReadFile("static/" + name)
+		if err != nil {
+			panic(err) // it is embedded
 		}
+		sum := sha256.Sum256(text)
+		f := &File{
+			Path: "/ui/" + name, Operation: "page." + name, Summary: "A file of the page for people", Media: media[path.Ext(name)],
+			text: text, etag: `"` + hex.EncodeToString(sum[:8]) + `"`,
+		}
+		if name == "index.html" {
+			f.Path, f.Operation, f.Summary = "/", "page", "The page for people"
+		}
+		all = append(all, f)
 	}
 	return all
-}
-
-var media = map[string]string{
-	".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml",
-}
-
-func newFile(at, name string) *File {
-	text, err := static.ReadFile("static/" + name)
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	sum := sha256.Sum256(text)
-	f := &File{
-		Path: at, Operation: "page", Summary: "The page for people", Media: media[path.Ext(name)],
-		text: text, etag: `"` + hex.EncodeToString(sum[:8]) + `"`,
-	}
-	if at != "/" {
-		f.Operation, f.Summary = "page."+name, "A file of the page for people"
-	}
-	return f
 }
 
 // ServeHTTP implements [http.Handler].
