@@ -15,7 +15,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // acquireCall is the state of an acquire. It is on the heap because thousands of acquires wait
@@ -52,7 +51,7 @@ func (s *Server) acquire(w *answer, r *http.Request) error {
 		return err
 	}
 	if err := s.session.Begin(); err != nil {
-		return api.ErrDraining
+		return errDraining
 	}
 	defer s.session.Leave()
 	if err := s.inflight.begin(a.client.Context, &a.share, &a.req); err != nil {
@@ -113,7 +112,7 @@ func (a *acquireCall) answer(w *answer, r *http.Request) error {
 
 // newAcquireCall reads the request.
 func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, error) {
-	b, err := api.Decode[wire.Acquire](r)
+	b, err := decode[wire.Acquire](r)
 	if err != nil {
 		return nil, err
 	}
@@ -141,9 +140,9 @@ func (s *Server) newAcquireCall(x *Exchange, r *http.Request) (*acquireCall, err
 	}
 	absent := time.Duration(0)
 	if b.Wait > 0 {
-		absent = api.DefaultTicket
+		absent = defaultTicket
 	}
-	a.end, a.ticket = x.Started.Add(b.Wait.Duration()), api.MillisOr(b.Ticket, absent).Duration()
+	a.end, a.ticket = x.Started.Add(b.Wait.Duration()), millisOr(b.Ticket, absent).Duration()
 	a.keeps, a.notify = b.Ticket != nil && a.ticket > 0, a.req.HintAddress
 	if a.oneWay = oneWay(r) && a.ticket == 0 && !a.waits(); a.oneWay {
 		a.client = client{Context: answering(r)}
@@ -205,7 +204,7 @@ func (a *acquireCall) wait() error {
 	a.terms.MaxOutage = max(a.terms.MaxOutage, time.Until(a.end)) // an outage of the store does not end the wait
 	w, err := a.s.session.NewWaiter(&a.terms, &a.req)
 	if err != nil {
-		return api.ErrDraining
+		return errDraining
 	}
 	defer w.Close()
 	if err := a.queue(w); err != nil || a.got.State != driver.Queued && a.got.State != driver.Busy {
@@ -284,7 +283,7 @@ func (a *acquireCall) leave() (err error) {
 	ref := driver.Ref{Key: a.req.Key, ID: a.req.ID, Visit: a.req.Visit}
 	a.got.Reply, err = a.s.verbs.Release(a.s.timeouts.begin(a.client.Context, time.Now()), ref)
 	if err == nil && a.s.isDraining() {
-		err = api.ErrDraining
+		err = errDraining
 	}
 	a.got.State = driver.Busy
 	return err
@@ -342,13 +341,13 @@ func (a *acquireCall) doubt(r *http.Request) bool {
 func (a *acquireCall) queued(w *answer, l *wire.Lease) {
 	after := time.Duration(0)
 	if !a.waited || a.s.isDraining() {
-		after = min(api.RetryLater, a.ticket/3)
+		after = min(retryLater, a.ticket/3)
 	}
 	if a.waited {
 		a.count()
 	}
 	l.Ticket, l.RetryAfter = wire.Floor(a.ticket), wire.Floor(after)
-	w.Header().Set("Retry-After", api.Seconds(after))
+	w.Header().Set("Retry-After", seconds(after))
 	a.share.tell()
 	reply(w, http.StatusAccepted, l)
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // Exchange is one request and its answer, for the parts of the chain that do not depend on
@@ -104,7 +103,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &a.x
 	x.Principal, x.Started, x.Trace, x.host = everybody{}, time.Now(), traceOf(r.Header), hostOf(r)
 	handle := handler((*Server).nowhere)
-	if e, vars := s.table.Find(r); e != nil {
+	if e, vars := s.table.find(r); e != nil {
 		x.Route, x.Name, x.id, handle = &e.Route, vars[0], vars[1], e.Handle
 	}
 	if s.cfg.tracer != nil {
@@ -171,20 +170,20 @@ func (w *answer) failed(err error) {
 
 // nowhere handles requests without a route.
 func (s *Server) nowhere(w *answer, r *http.Request) error {
-	allowed := s.table.Allowed(r)
+	allowed := s.table.allowed(r)
 	if len(allowed) == 0 {
-		if meant := api.Slashed(r.URL); meant != "" {
-			return api.NewProblem(NotFound, "there is nothing at %s: a proxy may have decoded the name, which the body may have instead; a slash in a name is sent as %%2F, as in %s", r.URL.EscapedPath(), meant)
+		if meant := slashed(r.URL); meant != "" {
+			return newProblem(NotFound, "there is nothing at %s: a proxy may have decoded the name, which the body may have instead; a slash in a name is sent as %%2F, as in %s", r.URL.EscapedPath(), meant)
 		}
 		if i := strings.Index(r.URL.Path, "/v1/"); i > 0 {
-			return api.NewProblem(NotFound, "there is nothing at %s: a proxy before the service has to remove %q", r.URL.Path, r.URL.Path[:i])
+			return newProblem(NotFound, "there is nothing at %s: a proxy before the service has to remove %q", r.URL.Path, r.URL.Path[:i])
 		}
-		return api.NewProblem(NotFound, "there is nothing at %s", r.URL.Path)
+		return newProblem(NotFound, "there is nothing at %s", r.URL.Path)
 	}
 	for _, method := range allowed {
 		w.Header().Add("Allow", method)
 	}
-	return api.NewProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
+	return newProblem(NotAllowed, "%s is not among the methods of %s", r.Method, r.URL.Path)
 }
 
 // observe calls the observers after the answer.
@@ -205,7 +204,7 @@ func (s *Server) recover(w *answer, r *http.Request) {
 		panic(v)
 	}
 	s.cfg.log.Error("leasehold: handler failed", "path", oneline.Shorten(r.URL.Path), "panic", v, "stack", string(debug.Stack()))
-	w.refuse(api.NewProblem(Internal, "the service has failed"))
+	w.refuse(newProblem(Internal, "the service has failed"))
 }
 
 var protection = http.NewCrossOriginProtection()
@@ -215,10 +214,10 @@ var protection = http.NewCrossOriginProtection()
 // own site.
 func (s *Server) origin(_ *answer, r *http.Request) error {
 	if protection.Check(r) != nil {
-		return api.NewProblem(Forbidden, "the request comes from a page of another site")
+		return newProblem(Forbidden, "the request comes from a page of another site")
 	}
 	if s.isForeignHost(r) {
-		return api.NewProblem(Forbidden, "without authentication only localhost, IP addresses and the names of --allowed-host are served, not the host %q", oneline.Shorten(r.Host))
+		return newProblem(Forbidden, "without authentication only localhost, IP addresses and the names of --allowed-host are served, not the host %q", oneline.Shorten(r.Host))
 	}
 	return nil
 }
@@ -272,7 +271,7 @@ type stranger struct{ error }
 // Unwrap also returns the problem that the client receives.
 func (s stranger) Unwrap() []error { return []error{errStranger, s.error} }
 
-var errStranger = api.NewProblem(Unauthenticated, "no valid credentials were sent")
+var errStranger = newProblem(Unauthenticated, "no valid credentials were sent")
 
 // again authenticates a request again whose answer takes long: its credentials, or rights of its
 // principal, may have been revoked since.
@@ -282,7 +281,7 @@ func (s *Server) again(x *Exchange, r *http.Request) error {
 	}
 	p, err := s.authenticated(r, x.Principal.Name())
 	if err != nil {
-		return fmt.Errorf("%w: %w", api.NewProblem(Unauthenticated, "the credentials are not valid any more"), err)
+		return fmt.Errorf("%w: %w", newProblem(Unauthenticated, "the credentials are not valid any more"), err)
 	}
 	x.Principal = p
 	return nil
@@ -340,8 +339,8 @@ func (s *Server) authorize(w *answer, _ *http.Request) error {
 }
 
 // forbidden returns the problem of a missing right. It reveals nothing about the lock.
-func forbidden(verb auth.Verb) *api.Problem {
-	return api.NewProblem(Forbidden, "the right %q is missing for this name", verb)
+func forbidden(verb auth.Verb) *problem {
+	return newProblem(Forbidden, "the right %q is missing for this name", verb)
 }
 
 // everybody is the principal without authentication. It has all rights.
@@ -357,11 +356,11 @@ func (x *Exchange) may(verb auth.Verb, name string) bool {
 
 // refuse answers with the problem of err. Details about the store appear only in the log.
 func (w *answer) refuse(err error) {
-	p := api.ProblemOf(err)
+	p := problemOf(err)
 	w.x.Cause, w.x.Err = p.Cause, err
 	h := w.Header()
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", api.Seconds(p.RetryAfter.Duration()))
+		h.Set("Retry-After", seconds(p.RetryAfter.Duration()))
 	}
 	if p.Cause == Unauthenticated {
 		h.Set("WWW-Authenticate", "Bearer")

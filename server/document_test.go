@@ -20,7 +20,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // documentOf returns the document of a service with a page, and the service's routes.
@@ -195,7 +194,7 @@ func kindOf(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[time.Time]():
 		return "date-time"
-	case reflect.TypeFor[api.Object]():
+	case reflect.TypeFor[map[string]any]():
 		return "object"
 	}
 	switch t.Kind() { //nolint:exhaustive // bodies have no other kinds
@@ -288,19 +287,19 @@ func TestOpenAPI_HasTheBoundsOfRequests(t *testing.T) {
 		b["default"] = value
 		return b
 	}
-	visit := bounds{"maxLength": api.MaxVisit, "pattern": `^[A-Za-z0-9_./-]*$`}
+	visit := bounds{"maxLength": server.MaxVisit, "pattern": `^[A-Za-z0-9_./-]*$`}
 	permits := bounds{"minimum": 0, "maximum": 1<<31 - 1}
 	token := bounds{"minimum": 0, "maximum": int64(1<<53 - 1)}
 	name := bounds{"maxLength": check.MaxKey}
 	id := bounds{"pattern": fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,%d}$`, check.MaxID-1)}
-	ttl := defaults(millis(check.MinTTL, check.MaxTTL), api.DefaultTTL.Milliseconds())
+	ttl := defaults(millis(check.MinTTL, check.MaxTTL), server.DefaultTTL.Milliseconds())
 	all := map[string]bounds{
-		"Acquire.ttlMs": ttl, "Acquire.waitMs": millis(0, check.MaxTTL), "Acquire.ticketMs": millis(0, api.MaxTicket),
-		"Acquire.lockDelayMs": millis(0, check.MaxTTL), "Acquire.confirmMs": millis(0, api.MaxTicket),
+		"Acquire.ttlMs": ttl, "Acquire.waitMs": millis(0, check.MaxTTL), "Acquire.ticketMs": millis(0, server.MaxTicket),
+		"Acquire.lockDelayMs": millis(0, check.MaxTTL), "Acquire.confirmMs": millis(0, server.MaxTicket),
 		"Acquire.limit": permits, "Acquire.permits": permits, "Acquire.minToken": token, "Acquire.notify": name,
 		"Acquire.owner": {"maxLength": check.MaxOwner}, "Acquire.visit": visit,
 		"Acquire.mode": {"default": "exclusive"}, "Acquire.policy": {"default": "fifo"},
-		"Renew.ttlMs": ttl, "Renew.ticketMs": defaults(millis(0, api.MaxTicket), api.DefaultTicket.Milliseconds()),
+		"Renew.ttlMs": ttl, "Renew.ticketMs": defaults(millis(0, server.MaxTicket), server.DefaultTicket.Milliseconds()),
 		"Renew.minToken": token, "Renew.notify": name, "Renew.visit": visit,
 		"Release.keepMs": millis(0, check.MaxTTL), "Release.forbidMs": {"minimum": 0, "default": 60000}, "Release.visit": visit,
 		"Break.reason": {"minLength": 1, "maxLength": check.MaxReason},

@@ -12,7 +12,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 func eventRoutes() []route {
@@ -43,7 +42,7 @@ const (
 func (s *Server) events(w *answer, r *http.Request) error {
 	names := r.URL.Query()["name"]
 	if len(names) > maxNames {
-		return api.NewProblem(Invalid, "%d names, more than %d", len(names), maxNames)
+		return newProblem(Invalid, "%d names, more than %d", len(names), maxNames)
 	}
 	for _, name := range names {
 		if err := check.Text("name", name, 1, check.MaxKey); err != nil {
@@ -54,7 +53,7 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		return err
 	}
 	if s.isDraining() {
-		return api.ErrDraining // the address would end with the service
+		return errDraining // the address would end with the service
 	}
 	of := w.x.Client() + "\n" + strings.Join(names, "\n")
 	f, next, taken := s.streams.resume(header(r.Header, "Last-Event-Id"), of)

@@ -2,6 +2,14 @@ package server
 
 import "time"
 
+// Bounds and defaults of bodies.
+const (
+	MaxVisit      = maxVisit
+	MaxTicket     = maxTicket
+	DefaultTTL    = defaultTTL
+	DefaultTicket = defaultTicket
+)
+
 // WithSlowness sets how long headers and bodies may take to arrive.
 func WithSlowness(header, body time.Duration) Option {
 	return func(c *config) error {

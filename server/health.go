@@ -9,7 +9,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 func healthRoutes() []route {
@@ -57,16 +56,16 @@ func (s *Server) livez(w *answer, _ *http.Request) error {
 
 func (s *Server) readyz(w *answer, r *http.Request) error {
 	if s.isLeaving() {
-		return api.ErrDraining
+		return errDraining
 	}
 	if n := s.conns.Load(); n >= int64(s.cfg.maxConnections) || s.scarcity.isNow() {
-		return api.NewProblem(Overloaded, "%d connections are open, or no more can be accepted", n).After(api.RetryLater)
+		return newProblem(Overloaded, "%d connections are open, or no more can be accepted", n).After(retryLater)
 	}
 	if !s.hearsSoon(answering(r)) {
-		return api.NewProblem(Unavailable, "the service does not receive hints from the store yet").After(api.RetryLater)
+		return newProblem(Unavailable, "the service does not receive hints from the store yet").After(retryLater)
 	}
 	if err := s.ping(answering(r)); err != nil {
-		p := api.NewProblem(Unavailable, "the store cannot be reached, or cannot be written to").After(api.RetryLater)
+		p := newProblem(Unavailable, "the store cannot be reached, or cannot be written to").After(retryLater)
 		return fmt.Errorf("%w: %w", p, err)
 	}
 	reply(w, http.StatusOK, Health{Status: "ok"})

@@ -12,7 +12,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 func leaseRoutes() []route {
@@ -85,20 +84,20 @@ func leaseOf(x *Exchange, key, id string, got driver.Reply) wire.Lease {
 }
 
 // held returns the problem of a lock that was not granted.
-func held(l *wire.Lease) *api.Problem {
-	p := api.NewProblem(Held, "the lock %q is held by others", l.Key)
+func held(l *wire.Lease) *problem {
+	p := newProblem(Held, "the lock %q is held by others", l.Key)
 	p.Key, p.LeaseID, p.FreeIn, p.Clock, p.Holders, p.Repeated = l.Key, l.LeaseID, l.FreeIn, l.Clock, l.Holders, l.Repeated
-	return p.After(max(l.FreeIn.Duration(), api.RetryLater))
+	return p.After(max(l.FreeIn.Duration(), retryLater))
 }
 
 // lost returns the problem of a lease or ticket that has ended, with the reason.
-func lost(l *wire.Lease) *api.Problem {
-	p := api.NewProblem(Gone, "the store no longer has the lease %s of %q", l.LeaseID, l.Key)
+func lost(l *wire.Lease) *problem {
+	p := newProblem(Gone, "the store no longer has the lease %s of %q", l.LeaseID, l.Key)
 	switch {
 	case l.Broken:
-		p = api.NewProblem(Broken, "the lease %s of %q was broken: %s", l.LeaseID, l.Key, l.Reason)
+		p = newProblem(Broken, "the lease %s of %q was broken: %s", l.LeaseID, l.Key, l.Reason)
 	case l.Again:
-		p = api.NewProblem(Released, "the lease %s of %q has been released", l.LeaseID, l.Key)
+		p = newProblem(Released, "the lease %s of %q has been released", l.LeaseID, l.Key)
 	}
 	p.Key, p.LeaseID, p.Broken, p.Reason, p.Clock = l.Key, l.LeaseID, l.Broken, l.Reason, l.Clock
 	return p
@@ -111,7 +110,7 @@ func leaseRef(x *Exchange, key, id string) (driver.Ref, error) {
 	case x.LeaseID == "":
 		x.LeaseID = id
 	case id != "":
-		return driver.Ref{}, api.NewProblem(Invalid, "the path names the lease: leaseId is not allowed in the body")
+		return driver.Ref{}, newProblem(Invalid, "the path names the lease: leaseId is not allowed in the body")
 	}
 	name, err := lockName(x, key)
 	return driver.Ref{Key: name, ID: x.LeaseID}, cmp.Or(err, check.ID(x.LeaseID))
@@ -120,13 +119,13 @@ func leaseRef(x *Exchange, key, id string) (driver.Ref, error) {
 // renewal adds the values of a body to the reference of a lease, and checks them.
 func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 	ttl, err := s.lifetime(b.TTL)
-	ticket := api.MillisOr(b.Ticket, api.DefaultTicket)
+	ticket := millisOr(b.Ticket, defaultTicket)
 	ref.TTL, ref.TicketTTL, ref.HintAddress, ref.Token, ref.Level = ttl, ticket.Duration(), b.Notify, int64(b.MinToken), b.Level
 	err = cmp.Or(err,
-		api.CheckMillis("ticketMs", ticket, 0, api.MaxTicket),
+		checkMillis("ticketMs", ticket, 0, maxTicket),
 		check.Text("notify", b.Notify, 0, check.MaxKey),
 		check.Range("minToken", b.MinToken, 0, 1<<53-1),
-		check.Visit(b.Visit, api.MaxVisit),
+		check.Visit(b.Visit, maxVisit),
 	)
 	ref.Visit = s.inflight.renewerOf(b.Visit)
 	if err == nil {
@@ -137,7 +136,7 @@ func (s *Server) renewal(ref driver.Ref, b *wire.Renew) (driver.Ref, error) {
 
 // renew prolongs a lease, or keeps a place in the queue.
 func (s *Server) renew(w *answer, r *http.Request) error {
-	b, err := api.Decode[wire.Renew](r)
+	b, err := decode[wire.Renew](r)
 	if err != nil {
 		return err
 	}
@@ -162,7 +161,7 @@ func (s *Server) renew(w *answer, r *http.Request) error {
 	case driver.Granted:
 		reply(w, http.StatusOK, &l)
 	case driver.Queued:
-		w.Header().Set("Retry-After", api.Seconds(l.RetryAfter.Duration()))
+		w.Header().Set("Retry-After", seconds(l.RetryAfter.Duration()))
 		reply(w, http.StatusAccepted, &l)
 	default:
 		return lost(&l)
@@ -193,7 +192,7 @@ func renewed(x *Exchange, e *event, sent time.Time) wire.Lease {
 		l.TTL = wire.MillisOf(ref.TTL)
 		l.Remaining = wire.Floor(max(ref.TTL-clock.Now().Sub(sent), 0))
 	case driver.Queued:
-		l.Ticket, l.RetryAfter = wire.Floor(ref.TicketTTL), wire.Floor(min(api.RetryLater, ref.TicketTTL/3))
+		l.Ticket, l.RetryAfter = wire.Floor(ref.TicketTTL), wire.Floor(min(retryLater, ref.TicketTTL/3))
 	}
 	return l
 }
@@ -202,7 +201,7 @@ func renewed(x *Exchange, e *event, sent time.Time) wire.Lease {
 // out whether a lease that is gone was released: that would delay the answer, which the other
 // leases need before they expire.
 func (s *Server) renewBatch(w *answer, r *http.Request) error {
-	b, err := api.Decode[wire.Renewals](r)
+	b, err := decode[wire.Renewals](r)
 	if err != nil {
 		return err
 	}
@@ -290,7 +289,7 @@ func (s *Server) batchRef(x *Exchange, b *wire.Renew) (driver.Ref, error) {
 
 // failed returns the answer for a lease that could not be renewed.
 func failed(b *wire.Renew, err error) wire.Renewal {
-	return wire.Renewal{Lease: wire.Lease{Key: b.Key, LeaseID: b.LeaseID}, Problem: &api.ProblemOf(err).Problem}
+	return wire.Renewal{Lease: wire.Lease{Key: b.Key, LeaseID: b.LeaseID}, Problem: &problemOf(err).Problem}
 }
 
 // release ends a lease, or leaves the queue.
@@ -303,13 +302,13 @@ func (s *Server) release(w *answer, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	forbid := api.MillisOr(b.Forbid, timing.ForbidFor)
+	forbid := millisOr(b.Forbid, timing.ForbidFor)
 	err = cmp.Or(
 		// The maximum TTL is no bound here: it limits the effect of a dead client. This client is
 		// alive, and could as well have kept the lease.
-		api.CheckMillis("keepMs", b.Keep, 0, check.MaxTTL),
-		api.CheckMillis("forbidMs", forbid, 0, max(s.cfg.maxTTL, timing.ForbidFor)),
-		check.Visit(b.Visit, api.MaxVisit),
+		checkMillis("keepMs", b.Keep, 0, check.MaxTTL),
+		checkMillis("forbidMs", forbid, 0, max(s.cfg.maxTTL, timing.ForbidFor)),
+		check.Visit(b.Visit, maxVisit),
 	)
 	if err != nil {
 		return err
@@ -329,7 +328,7 @@ func (s *Server) release(w *answer, r *http.Request) error {
 		w.Header().Set("Preference-Applied", "return=representation")
 		reply(w, http.StatusOK, &l)
 	case got.State == driver.Busy:
-		return api.NewProblem(Moved, "the lease %s has been asked for since, by another visit", ref.ID)
+		return newProblem(Moved, "the lease %s has been asked for since, by another visit", ref.ID)
 	case w.x.Route.ByKey: // the answer names the lock
 		reply(w, http.StatusOK, &l)
 	default:
@@ -341,16 +340,16 @@ func (s *Server) release(w *answer, r *http.Request) error {
 // askedRelease returns the values of a request to release, from its body or its query.
 func askedRelease(x *Exchange, r *http.Request) (b wire.Release, err error) {
 	if x.Route.ByKey {
-		return api.Decode[wire.Release](r)
+		return decode[wire.Release](r)
 	}
-	keep, keepErr := api.Millis(r.URL, "keepMs")
-	forbid, forbidErr := api.Millis(r.URL, "forbidMs")
-	return wire.Release{Keep: api.MillisOr(keep, 0), Forbid: forbid, Visit: r.URL.Query().Get("visit")}, cmp.Or(keepErr, forbidErr)
+	keep, keepErr := queryMillis(r.URL, "keepMs")
+	forbid, forbidErr := queryMillis(r.URL, "forbidMs")
+	return wire.Release{Keep: millisOr(keep, 0), Forbid: forbid, Visit: r.URL.Query().Get("visit")}, cmp.Or(keepErr, forbidErr)
 }
 
 // breakLease ends the named lease by force.
 func (s *Server) breakLease(w *answer, r *http.Request) error {
-	b, err := api.Decode[wire.Break](r)
+	b, err := decode[wire.Break](r)
 	if err != nil {
 		return err
 	}
@@ -364,14 +363,14 @@ func (s *Server) breakLease(w *answer, r *http.Request) error {
 	}
 	store, ok := driver.As[driver.Breaker](s.store)
 	if !ok {
-		return api.NewProblem(Unsupported, "the store cannot end a lease by force")
+		return newProblem(Unsupported, "the store cannot end a lease by force")
 	}
 	e := event{verb: breaking, x: &w.x, ref: [1]driver.Ref{{Key: name, ID: b.LeaseID}}, reason: b.Reason}
 	if err := s.ask(r, &e, func(ctx context.Context) { e.got, e.err = store.Break(ctx, name, b.LeaseID, b.Reason) }); err != nil {
 		return err
 	}
 	if e.got.State == driver.Gone {
-		return api.NewProblem(NotHeld, "there is no lease %s", b.LeaseID)
+		return newProblem(NotHeld, "there is no lease %s", b.LeaseID)
 	}
 	l := leaseOf(&w.x, name, b.LeaseID, e.got)
 	reply(w, http.StatusOK, &l)

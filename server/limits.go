@@ -11,7 +11,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/timing"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // quota bounds how many requests wait, per client and per lock.
@@ -59,9 +58,9 @@ func (q *quota) enter(client, key string) error {
 	defer q.mu.Unlock()
 	switch {
 	case q.clients[client] >= q.perClient:
-		return api.NewProblem(TooMany, "this client already has %d requests that wait", q.perClient).After(api.RetryLater)
+		return newProblem(TooMany, "this client already has %d requests that wait", q.perClient).After(retryLater)
 	case key != "" && q.keys[key] >= q.perKey:
-		return api.NewProblem(TooMany, "%d requests already wait for this lock", q.perKey).After(api.RetryLater)
+		return newProblem(TooMany, "%d requests already wait for this lock", q.perKey).After(retryLater)
 	}
 	q.waiting++
 	q.clients[client]++
@@ -208,7 +207,7 @@ func (s *Server) limit(w *answer, r *http.Request) error {
 		return nil
 	}
 	w.Header().Set("Connection", "close")
-	return api.NewProblem(Overloaded, "the service has the maximum of %d connections", s.cfg.maxConnections).After(api.RetryLater)
+	return newProblem(Overloaded, "the service has the maximum of %d connections", s.cfg.maxConnections).After(retryLater)
 }
 
 // timeouts bound the calls of the store. A timer for every request would be a good part of the

@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // metrics are the metrics of the service. No label names a lock or a client.
@@ -98,7 +97,7 @@ func (m *metrics) countRenewal(e *event) {
 	cause, got := "", &e.got
 	switch {
 	case e.err != nil:
-		cause = api.ProblemOf(e.err).Cause.Name
+		cause = problemOf(e.err).Cause.Name
 	case got.State == driver.Gone && got.Broken:
 		cause = Broken.Name
 	case got.State == driver.Gone && got.Replayed:

@@ -10,7 +10,6 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 	"github.com/leasehold-go/leasehold/server/operations"
 )
 
@@ -77,16 +76,13 @@ func (s *Server) execute(w *answer, r *http.Request, p *operations.Pattern) erro
 // notBegun answers with the reason why an operation was not begun.
 func notBegun(w *answer, err error) error {
 	var held *leasehold.HeldError
-	var p *api.Problem
 	switch {
-	case errors.As(err, &p):
-		return err
 	case errors.As(err, &held):
 		after := wire.MillisOf(held.Remaining)
 		if after <= 0 {
-			after = wire.MillisOf(api.RetryLater)
+			after = wire.MillisOf(retryLater)
 		}
-		w.Header().Set("Retry-After", api.Seconds(after.Duration()))
+		w.Header().Set("Retry-After", seconds(after.Duration()))
 		exactly(w, http.StatusConflict, Locked{Error: "Resource locked", RetryAfter: after})
 		return nil
 	case errors.Is(err, leasehold.ErrNoQuorum):
@@ -112,5 +108,5 @@ func exactly(w *answer, status int, body any) {
 // drained reads a body and ignores it. After that net/http notices when the client disconnects.
 func drained(r *http.Request) error {
 	_, err := io.Copy(io.Discard, r.Body)
-	return api.BodyError(err)
+	return bodyError(err)
 }

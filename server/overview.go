@@ -10,7 +10,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/check"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 	"github.com/leasehold-go/leasehold/server/internal/overview"
 )
 
@@ -72,7 +71,7 @@ func (s *Server) viewing(w *answer, r *http.Request) (context.Context, func(), e
 // inspects returns a problem if the store cannot be looked into.
 func (s *Server) inspects() error {
 	if _, ok := driver.As[driver.Inspector](s.store); !ok {
-		return api.NewProblem(Unsupported, "the store cannot be looked into")
+		return newProblem(Unsupported, "the store cannot be looked into")
 	}
 	return nil
 }
@@ -82,9 +81,9 @@ func unseen(r *http.Request, err error) error {
 	err = unread(r, err)
 	switch {
 	case errors.Is(err, overview.ErrBusy):
-		return api.NewProblem(Overloaded, "%v", overview.ErrBusy).After(api.RetryLater)
+		return newProblem(Overloaded, "%v", overview.ErrBusy).After(retryLater)
 	case errors.Is(err, overview.ErrDefect):
-		return api.NewProblem(Internal, "%v", overview.ErrDefect)
+		return newProblem(Internal, "%v", overview.ErrDefect)
 	}
 	return err
 }

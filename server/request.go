@@ -13,7 +13,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // checkAddress refuses an address that cannot be one of this store: with Redis it names a
@@ -40,7 +39,7 @@ func (s *Server) checkAddress(address string) (string, error) {
 	case *form == formOf(address):
 		return address, nil
 	}
-	return "", api.NewProblem(Invalid, "notify %q is not the address of an event stream of this service", oneline.Shorten(address))
+	return "", newProblem(Invalid, "notify %q is not the address of an event stream of this service", oneline.Shorten(address))
 }
 
 // hears reports whether the service receives hints. It returns true as well if the store
@@ -75,15 +74,15 @@ func lockName(x *Exchange, key string) (string, error) {
 			return "", forbidden(x.Route.Verb)
 		}
 	case key != "":
-		return "", api.NewProblem(Invalid, "the path names the lock: key is not allowed in the body or query")
+		return "", newProblem(Invalid, "the path names the lock: key is not allowed in the body or query")
 	}
 	return x.Name, check.Text("name", x.Name, 1, check.MaxKey)
 }
 
 // lifetime returns the TTL of a request.
 func (s *Server) lifetime(m *wire.Millis) (time.Duration, error) {
-	ttl := api.MillisOr(m, min(api.DefaultTTL, s.cfg.maxTTL))
-	return ttl.Duration(), api.CheckMillis("ttlMs", ttl, check.MinTTL, s.cfg.maxTTL)
+	ttl := millisOr(m, min(defaultTTL, s.cfg.maxTTL))
+	return ttl.Duration(), checkMillis("ttlMs", ttl, check.MinTTL, s.cfg.maxTTL)
 }
 
 // request returns the request to the store for the body of an acquire.
@@ -94,33 +93,33 @@ func (s *Server) request(name string, b *wire.Acquire) (driver.Request, error) {
 	}
 	mode, modeErr := wire.ParseMode(b.Mode)
 	policy, policyErr := wire.ParsePolicy(b.Policy)
-	_, labelErr := check.Labels(b.Labels, api.MaxLabels)
+	_, labelErr := check.Labels(b.Labels, maxLabels)
 	err = cmp.Or(modeErr, policyErr, labelErr,
 		check.Text("owner", b.Owner, 0, check.MaxOwner),
 		check.Range("limit", b.Limit, 0, 1<<31-1),
 		check.Range("permits", b.Permits, 0, 1<<31-1),
 		check.Range("minToken", b.MinToken, 0, 1<<53-1),
-		api.CheckMillis("waitMs", b.Wait, 0, s.cfg.maxWait),
-		api.CheckMillis("ticketMs", api.MillisOr(b.Ticket, 0), 0, api.MaxTicket),
-		api.CheckMillis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
-		api.CheckMillis("confirmMs", b.Confirm, 0, api.MaxTicket),
+		checkMillis("waitMs", b.Wait, 0, s.cfg.maxWait),
+		checkMillis("ticketMs", millisOr(b.Ticket, 0), 0, maxTicket),
+		checkMillis("lockDelayMs", b.LockDelay, 0, s.cfg.maxTTL),
+		checkMillis("confirmMs", b.Confirm, 0, maxTicket),
 		check.Text("notify", b.Notify, 0, check.MaxKey),
-		check.Visit(b.Visit, api.MaxVisit),
+		check.Visit(b.Visit, maxVisit),
 	)
 	if err == nil && b.Notify != "" && b.Wait > 0 {
-		err = api.NewProblem(Invalid, "notify excludes waitMs: with waitMs the answer itself is held back until the grant")
+		err = newProblem(Invalid, "notify excludes waitMs: with waitMs the answer itself is held back until the grant")
 	}
 	if err == nil {
 		b.Notify, err = s.checkAddress(b.Notify)
 	}
 	if err == nil && mode == driver.Exclusive && (b.Limit > 0 || b.Permits > 1) {
-		err = api.NewProblem(Invalid, "limit and permits are for mode shared")
+		err = newProblem(Invalid, "limit and permits are for mode shared")
 	}
 	if err == nil && b.Downgrade && (mode == driver.Exclusive || b.Wait > 0) {
-		err = api.NewProblem(Invalid, "downgrade is for mode shared, without waitMs")
+		err = newProblem(Invalid, "downgrade is for mode shared, without waitMs")
 	}
 	if err == nil && b.Reentrant && b.Owner == "" {
-		err = api.NewProblem(Invalid, "reentrant needs an owner, which identifies the holder")
+		err = newProblem(Invalid, "reentrant needs an owner, which identifies the holder")
 	}
 	return driver.Request{
 		Key: name, ID: b.LeaseID, Owner: b.Owner, Reenter: b.Reentrant, Labels: b.Labels, Since: b.Since,

@@ -27,7 +27,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/session"
 	"github.com/leasehold-go/leasehold/internal/timing"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 	"github.com/leasehold-go/leasehold/server/internal/overview"
 	"github.com/leasehold-go/leasehold/server/operations"
 )
@@ -38,7 +37,7 @@ type Server struct {
 	store      driver.Driver
 	verbs      driver.Driver // the store, as requests ask it for leases
 	cfg        config
-	table      *api.Table[handler]
+	table      *table
 	http       *http.Server
 	session    *session.Session
 	terms      session.Terms // of requests
@@ -111,9 +110,9 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.tries = &timeouts{each: timing.Try(1, s.cfg.storeTimeout), punctual: punctual}
 	s.metrics = newMetrics(s.quota)
 	s.probe.key = "leasehold/readyz/" + rand.Text()
-	s.table = api.NewTable(routes(s.cfg.page))
-	s.metrics.beginAtZero(s.table.Routes())
-	s.document = api.NewDocument(s.table.Routes())
+	s.table = newTable(routes(s.cfg.page))
+	s.metrics.beginAtZero(s.table.routes())
+	s.document = newDocument(s.table.routes())
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
 	s.watchers = newWatchers(s)
@@ -157,7 +156,7 @@ func (s *Server) start(f func()) bool {
 }
 
 // Routes returns all operations.
-func (s *Server) Routes() []Route { return s.table.Routes() }
+func (s *Server) Routes() []Route { return s.table.routes() }
 
 // routes returns all routes of the interface.
 func routes(mode PageMode) []route {
@@ -174,7 +173,7 @@ func routes(mode PageMode) []route {
 func documentRoutes() []route {
 	return []route{{Handle: (*Server).openAPI, Route: Route{
 		Method: http.MethodGet, Path: "/openapi.json", Operation: "openapi",
-		Summary: "This document", Reply: api.Object{},
+		Summary: "This document", Reply: map[string]any{},
 		Success: []int{http.StatusOK},
 	}}}
 }

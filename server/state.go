@@ -15,7 +15,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server/auth"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 func stateRoutes() []route {
@@ -59,7 +58,7 @@ func (s *Server) inspect(w *answer, r *http.Request) error {
 	known := r.Header.Values("If-None-Match")
 	now := s.look(answering(r), name)
 	if wait := s.preferredWait(r); wait > 0 && now.err == nil && matches(known, now.etag) {
-		w.Header().Set("Preference-Applied", "wait="+api.Seconds(wait))
+		w.Header().Set("Preference-Applied", "wait="+seconds(wait))
 		if now, err = s.change(r, &w.x, name, known, wait); err != nil {
 			return err
 		}
@@ -87,7 +86,7 @@ func (s *Server) glance(w *answer, r *http.Request, name string) error {
 	defer cancel()
 	snap, err := driver.Glance(ctx, s.store, name)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return api.NewProblem(Unsupported, "the store cannot be inspected")
+		return newProblem(Unsupported, "the store cannot be inspected")
 	}
 	if err != nil {
 		return unread(r, err)
@@ -179,7 +178,7 @@ func (s *Server) change(r *http.Request, x *Exchange, name string, known []strin
 func (s *Server) list(w *answer, r *http.Request) error {
 	store, ok := driver.As[driver.Inspector](s.store)
 	if !ok {
-		return api.NewProblem(Unsupported, "the store cannot be listed")
+		return newProblem(Unsupported, "the store cannot be listed")
 	}
 	q := r.URL.Query()
 	prefix, cursor := q.Get("prefix"), q.Get("cursor")

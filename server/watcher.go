@@ -9,7 +9,6 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/timing"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // Pace of the looks at locks that clients watch. A request through this service causes a look at
@@ -158,7 +157,7 @@ func (l *watchers) due(o *watcher, look uint64, etag string) (clients []*interes
 func (s *Server) look(ctx context.Context, key string) sight {
 	store, ok := driver.As[driver.Inspector](s.store)
 	if !ok {
-		return sight{err: api.NewProblem(Unsupported, "the store cannot be inspected"), etag: "unsupported"}
+		return sight{err: newProblem(Unsupported, "the store cannot be inspected"), etag: "unsupported"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.storeTimeout)
 	defer cancel()

@@ -2,9 +2,8 @@ package operations
 
 import (
 	"context"
+	"fmt"
 	"sync"
-
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // jobs are the operations that run. They belong to the service, not to the
@@ -32,10 +31,10 @@ func (j *jobs) begin() (end func(), err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.ctx.Err() != nil {
-		return nil, api.ErrDraining
+		return nil, errDraining
 	}
 	if j.running == j.most {
-		return nil, api.NewProblem(api.TooMany, "%d operations run already", j.most).After(api.RetryLater)
+		return nil, &refusal{"too-many-waiters", fmt.Sprintf("%d operations run already", j.most)}
 	}
 	if j.running == 0 {
 		j.idle = make(chan struct{})

@@ -5,6 +5,7 @@ package operations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/oneline"
 	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/internal/wire"
-	"github.com/leasehold-go/leasehold/server/internal/api"
 )
 
 // Operation is the work that the service does under a lock when it executes it. It belongs
@@ -80,7 +80,7 @@ func New(cfg Config) (r *Runner, err error) {
 func (r *Runner) Wait(ctx context.Context) error { return r.jobs.wait(ctx) }
 
 // Cancel ends the running operations. No operation begins after that.
-func (r *Runner) Cancel() { r.jobs.cancel(api.ErrDraining) }
+func (r *Runner) Cancel() { r.jobs.cancel(errDraining) }
 
 // Close closes the stores.
 func (r *Runner) Close() error {
@@ -95,7 +95,7 @@ func (r *Runner) Close() error {
 // disconnects.
 func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.Duration, error) {
 	if r.cfg.Serving.Err() != nil {
-		return 0, api.ErrDraining
+		return 0, errDraining
 	}
 	end, err := r.jobs.begin()
 	if err != nil {
@@ -144,16 +144,16 @@ func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *le
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	done = func() { cancel(nil) }
 	vanishes := context.AfterFunc(client, func() { cancel(context.Canceled) })
-	drains := context.AfterFunc(r.cfg.Serving, func() { cancel(api.ErrDraining) })
+	drains := context.AfterFunc(r.cfg.Serving, func() { cancel(errDraining) })
 	lease, err := p.take(ctx, r, name)
 	stayed, serves := vanishes(), drains()
 	switch {
-	case err != nil && errors.Is(context.Cause(ctx), api.ErrDraining):
-		err = api.ErrDraining
+	case err != nil && errors.Is(context.Cause(ctx), errDraining):
+		err = errDraining
 	case err == nil && !stayed: // ctx may not have ended yet: AfterFunc has only begun to end it
 		err = context.Canceled
 	case err == nil && !serves:
-		err = api.ErrDraining
+		err = errDraining
 	}
 	if err != nil {
 		if lease != nil {
@@ -164,6 +164,17 @@ func (r *Runner) takeFor(client context.Context, name string, p *Pattern) (_ *le
 	}
 	return lease, done, nil
 }
+
+// refusal is why an operation did not begin, or did not succeed.
+type refusal struct{ cause, text string }
+
+func (r *refusal) Error() string { return r.text }
+
+// Cause returns the name of the problem that the service answers.
+func (r *refusal) Cause() string { return r.cause }
+
+// errDraining is the error of operations that are to begin, or wait, while the service drains.
+var errDraining = &refusal{"draining", "the service is about to end"}
 
 // run does the work and releases the lock. It returns nil only if
 // the lease was valid to the end.
@@ -185,19 +196,19 @@ func (r *Runner) run(p *Pattern, lease *leasehold.Lease) error {
 	}
 	switch {
 	case r.jobs.ctx.Err() != nil && (err != nil || lost):
-		return api.NewProblem(api.Draining, "the service ended before the operation did").After(api.RetryLater)
+		return &refusal{"draining", "the service ended before the operation did"}
 	case lost:
 		r.cfg.Log.Error("leasehold: operation lost its lock", "key", lease.Key(), "lease", lease.ID(), "token", lease.Token(), "cause", cause)
-		return api.NewProblem(api.Unprotected, "the operation was not protected to its end: %v", cause)
+		return &refusal{"unprotected", fmt.Sprintf("the operation was not protected to its end: %v", cause)}
 	case err != nil:
 		r.cfg.Log.Warn("leasehold: operation failed", "key", lease.Key(), "lease", lease.ID(), "error", err)
-		return api.NewProblem(api.Failed, "the operation failed")
+		return &refusal{"operation-failed", "the operation failed"}
 	}
 	return nil
 }
 
 // errExited is the error of an operation that ended its goroutine.
-var errExited error = api.NewProblem(api.Failed, "the operation failed")
+var errExited error = &refusal{"operation-failed", "the operation failed"}
 
 // protected is the context of an operation. Its Err compares the clock, as the Err of
 // its lease does, so that a service that was stopped notices the loss at once.

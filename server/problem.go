@@ -1,9 +1,10 @@
-package api
+package server
 
 import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -83,64 +84,77 @@ func Causes() []*Cause {
 	}
 }
 
-// Problem is an error with its cause.
-type Problem struct {
+// problem is an error with its cause.
+type problem struct {
 	Cause *Cause
 	wire.Problem
 }
 
-func (p *Problem) Error() string {
+func (p *problem) Error() string {
 	if p.Detail == "" {
 		return p.Title
 	}
 	return p.Detail
 }
 
-// NewProblem returns an error that is answered with cause. The client receives the detail.
-func NewProblem(cause *Cause, format string, args ...any) *Problem {
-	p := &Problem{Cause: cause}
+// newProblem returns an error that is answered with cause. The client receives the detail.
+func newProblem(cause *Cause, format string, args ...any) *problem {
+	p := &problem{Cause: cause}
 	p.Type, p.Title, p.Status = cause.Type(), cause.Title, cause.Status
 	p.Detail = fmt.Sprintf(format, args...)
 	return p
 }
 
 // After sets the time after which the client may ask again.
-func (p *Problem) After(d time.Duration) *Problem {
+func (p *problem) After(d time.Duration) *problem {
 	p.RetryAfter = wire.MillisOf(max(d, 0))
 	return p
 }
 
-// RetryLater is the time to the next request if no better time is known.
-const RetryLater = time.Second
+// retryLater is the time to the next request if no better time is known.
+const retryLater = time.Second
 
-// ErrDraining answers requests that arrive, or wait, while the service drains.
-var ErrDraining = NewProblem(Draining, "the service is about to end").After(RetryLater)
+// errDraining answers requests that arrive, or wait, while the service drains.
+var errDraining = newProblem(Draining, "the service is about to end").After(retryLater)
 
-// ProblemOf returns an error of a driver as a problem.
-func ProblemOf(err error) *Problem {
-	var p *Problem
+// problemOf returns an error of a driver as a problem.
+func problemOf(err error) *problem {
+	var p *problem
 	var told check.Error
+	var refused interface{ Cause() string } // of package operations
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &refused):
+		return refusal(refused.Cause(), err)
 	case errors.Is(err, session.ErrUnknown): // even if it wraps another error of the store
 	case errors.As(err, &told):
-		return NewProblem(Invalid, "%s", string(told))
+		return newProblem(Invalid, "%s", string(told))
 	case errors.Is(err, driver.ErrInvalid):
-		return NewProblem(Invalid, "%v", err)
+		return newProblem(Invalid, "%v", err)
 	case errors.Is(err, driver.ErrMismatch):
-		return NewProblem(Mismatch, "%v", err)
+		return newProblem(Mismatch, "%v", err)
 	case errors.Is(err, errors.ErrUnsupported):
-		return NewProblem(Unsupported, "%v", err)
+		return newProblem(Unsupported, "%v", err)
 	case errors.Is(err, driver.ErrClosed):
-		return ErrDraining
+		return errDraining
 	case errors.Is(err, driver.ErrUnavailable):
-		return NewProblem(Unavailable, "the store cannot be reached, or refuses to serve").After(RetryLater)
+		return newProblem(Unavailable, "the store cannot be reached, or refuses to serve").After(retryLater)
 	}
-	return NewProblem(Unknown, "the store did not answer")
+	return newProblem(Unknown, "the store did not answer")
 }
 
-// Seconds returns a duration for a header: whole seconds, rounded up.
-func Seconds(d time.Duration) string {
+// refusal returns an error of package operations as a problem.
+func refusal(cause string, err error) *problem {
+	all := Causes()
+	p := newProblem(all[slices.IndexFunc(all, func(c *Cause) bool { return c.Name == cause })], "%v", err)
+	if p.Cause == Draining || p.Cause == TooMany {
+		p.After(retryLater)
+	}
+	return p
+}
+
+// seconds returns a duration for a header: whole seconds, rounded up.
+func seconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Second-1)/time.Second), 10)
 }

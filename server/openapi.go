@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	_ "embed"
@@ -9,17 +9,14 @@ import (
 	"sync"
 )
 
-// Object is a JSON object.
-type Object map[string]any
-
 // document is the OpenAPI document of all routes.
 //
 //go:embed openapi.json
 var document []byte
 
-// NewDocument returns a function that returns the OpenAPI document, with the version of the
+// newDocument returns a function that returns the OpenAPI document, with the version of the
 // program and without the paths that no route has. It is made at the first call.
-func NewDocument(routes []Route) func() []byte {
+func newDocument(routes []Route) func() []byte {
 	return sync.OnceValue(func() []byte {
 		var doc map[string]any
 		if err := json.Unmarshal(document, &doc); err != nil {

@@ -1,4 +1,4 @@
-package api
+package server
 
 import (
 	"bytes"
@@ -21,28 +21,28 @@ import (
 
 // Bounds and defaults of the values in requests, where package check has none or others.
 const (
-	MaxLabels = 8 << 10 // an election publishes its value as a label
-	MaxVisit  = 96      // the service appends to the name of a client's visit
-	// DefaultTTL is the time to live if a request has no ttl.
-	DefaultTTL = 30 * time.Second
-	// DefaultTicket is the default for how long the place in the queue is kept after a wait has
+	maxLabels = 8 << 10 // an election publishes its value as a label
+	maxVisit  = 96      // the service appends to the name of a client's visit
+	// defaultTTL is the time to live if a request has no ttl.
+	defaultTTL = 30 * time.Second
+	// defaultTicket is the default for how long the place in the queue is kept after a wait has
 	// ended: long enough to ask again.
-	DefaultTicket = 3 * time.Second
-	// MaxTicket bounds how long the place of a client that does not ask is kept in the queue, and
+	defaultTicket = 3 * time.Second
+	// maxTicket bounds how long the place of a client that does not ask is kept in the queue, and
 	// so how long a dead client delays the waiters behind it.
-	MaxTicket = time.Minute
+	maxTicket = time.Minute
 )
 
-// Decode reads the JSON body of a request. It reads to the end, because net/http notices only
+// decode reads the JSON body of a request. It reads to the end, because net/http notices only
 // then that a client disconnects while the answer is held back. An empty body is an empty
 // object.
-func Decode[T any](r *http.Request) (body T, err error) {
+func decode[T any](r *http.Request) (body T, err error) {
 	text, err := io.ReadAll(r.Body)
 	if err != nil {
-		return body, BodyError(err)
+		return body, bodyError(err)
 	}
 	if !utf8.Valid(text) {
-		return body, NewProblem(Invalid, "the body is not valid UTF-8")
+		return body, newProblem(Invalid, "the body is not valid UTF-8")
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -50,10 +50,10 @@ func Decode[T any](r *http.Request) (body T, err error) {
 	case errors.Is(err, io.EOF): // only space
 		return body, nil
 	case err != nil:
-		return body, NewProblem(Invalid, "the JSON body is not valid: %s", inWords(err))
+		return body, newProblem(Invalid, "the JSON body is not valid: %s", inWords(err))
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return body, NewProblem(Invalid, "the body has more data after its JSON")
+		return body, newProblem(Invalid, "the body has more data after its JSON")
 	}
 	return body, nil
 }
@@ -93,40 +93,40 @@ func wanted(t reflect.Type) string {
 	return "a whole number"
 }
 
-// BodyError returns the problem of a body that could not be read.
-func BodyError(err error) error {
+// bodyError returns the problem of a body that could not be read.
+func bodyError(err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &large):
-		return NewProblem(TooLarge, "the body is larger than %d bytes", large.Limit)
+		return newProblem(TooLarge, "the body is larger than %d bytes", large.Limit)
 	}
-	return NewProblem(Invalid, "the body could not be read: %v", err)
+	return newProblem(Invalid, "the body could not be read: %v", err)
 }
 
-// MillisOr returns the value of a field, or absent if it was not given.
-func MillisOr(m *wire.Millis, absent time.Duration) wire.Millis {
+// millisOr returns the value of a field, or absent if it was not given.
+func millisOr(m *wire.Millis, absent time.Duration) wire.Millis {
 	if m == nil {
 		return wire.MillisOf(absent)
 	}
 	return *m
 }
 
-// CheckMillis rejects a duration out of bounds.
-func CheckMillis(what string, m wire.Millis, low, high time.Duration) error {
+// checkMillis rejects a duration out of bounds.
+func checkMillis(what string, m wire.Millis, low, high time.Duration) error {
 	return check.Range(what, m, wire.Floor(low), wire.Floor(high))
 }
 
-// Millis reads a parameter of the query in milliseconds, nil if it is absent.
-func Millis(u *url.URL, what string) (*wire.Millis, error) {
+// queryMillis reads a parameter of the query in milliseconds, nil if it is absent.
+func queryMillis(u *url.URL, what string) (*wire.Millis, error) {
 	text := u.Query().Get(what)
 	if text == "" {
 		return nil, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || strconv.FormatInt(n, 10) != text {
-		return nil, NewProblem(Invalid, "%s %q is not a whole number of milliseconds", what, oneline.Shorten(text))
+		return nil, newProblem(Invalid, "%s %q is not a whole number of milliseconds", what, oneline.Shorten(text))
 	}
 	m := wire.Millis(n)
 	return &m, nil
