@@ -207,7 +207,7 @@ func (a *acquireCall) wait() error {
 		return errDraining
 	}
 	defer w.Close()
-	if err := a.queue(w); err != nil || a.got.State != driver.Queued && a.got.State != driver.Busy {
+	if err := a.heard(w.Queue(&a.client)); err != nil || a.got.State != driver.Queued && a.got.State != driver.Busy {
 		return err
 	}
 	a.boundWait()
@@ -239,9 +239,6 @@ func (a *acquireCall) served(w *session.Waiter, err error) error {
 	}
 	return err
 }
-
-// queue asks for the lock, and for a place in the queue.
-func (a *acquireCall) queue(w *session.Waiter) error { return a.heard(w.Queue(&a.client)) }
 
 // giveUp ends a wait. The place is kept for as long as the client asked for, and while another
 // request waits for the same lease. If the lock was granted at the last moment, the answer is

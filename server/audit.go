@@ -234,20 +234,6 @@ func (t *trail) end(f *followed, reason, by, detail string, at time.Time) {
 	t.log.Write(&line)
 }
 
-// expireTrail lets leases expire in the audit log, until the service ends.
-func (s *Server) expireTrail() {
-	beat := time.NewTicker(expireEvery)
-	defer beat.Stop()
-	for {
-		select {
-		case <-beat.C:
-			s.trail.expire()
-		case <-s.session.Closing():
-			return
-		}
-	}
-}
-
 // expire writes the ends of leases whose time is up. It leaves out leases with a request under
 // way, whose answer has the exact reason.
 func (t *trail) expire() {

@@ -99,9 +99,7 @@ func (c *conn) linger() {
 			c.settle(false)
 			return
 		}
-		select {
-		case <-time.After(pause):
-		case <-c.s.serving.Done():
+		if !timing.Sleep(c.s.serving, pause) {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/session"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
@@ -80,12 +81,9 @@ const hearWithin = time.Second
 func (s *Server) hearsSoon(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, hearWithin)
 	defer cancel()
+	defer context.AfterFunc(s.serving, cancel)()
 	for !s.hears() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-s.serving.Done():
-			return false
-		case <-ctx.Done():
+		if !timing.Sleep(ctx, 5*time.Millisecond) {
 			return false
 		}
 	}

@@ -93,7 +93,7 @@ func (s *Server) end() error {
 	err := s.http.Close()
 	_ = s.operations.Wait(context.Background()) // Do ends with its context
 	s.streams.close()
-	s.watchers.end()
+	s.die()
 	_, ended := s.session.End()
 	err = oneline.Join(err, ended, s.operations.Close())
 	s.timeouts.close()

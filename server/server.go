@@ -68,6 +68,8 @@ type Server struct {
 
 	serving context.Context // ends when the end has begun
 	drain   context.CancelFunc
+	alive   context.Context // ends when all connections have been closed
+	die     context.CancelFunc
 	leaving atomic.Bool // the service is not ready any more, and serves on
 	close   func() error
 }
@@ -94,6 +96,7 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 		s.verbs = traced{store, s.cfg.tracer}
 	}
 	s.serving, s.drain = context.WithCancel(context.Background())
+	s.alive, s.die = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.end)
 	ops := s.cfg.operations
 	ops.Store, ops.StoreTimeout, ops.Log, ops.Serving = store, s.cfg.storeTimeout, s.cfg.log, s.serving
@@ -115,10 +118,14 @@ func New(store driver.Driver, opts ...Option) (*Server, error) {
 	s.document = newDocument(s.table.routes())
 	s.http = s.newHTTP()
 	s.streams.all = make(map[string]*stream)
-	s.watchers = newWatchers(s)
+	s.watchers = &watchers{s: s, all: make(map[string]*watcher)}
 	s.openSession()
 	if s.trail = s.newTrail(); s.trail != nil {
-		s.start(s.expireTrail)
+		s.start(func() {
+			for timing.Sleep(s.alive, expireEvery) {
+				s.trail.expire()
+			}
+		})
 	}
 	if s.cfg.page != PageOff {
 		s.overview = overview.New(store, s.cfg.storeTimeout, s.cfg.log, s.start)

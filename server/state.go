@@ -117,12 +117,10 @@ func (s *Server) preferredWait(r *http.Request) time.Duration {
 
 // preference returns the value of a preference in the Prefer headers (RFC 7240), or "".
 func preference(r *http.Request, want string) string {
-	for _, value := range r.Header["Prefer"] {
-		for part := range strings.SplitSeq(value, ",") {
-			name, text, _ := strings.Cut(strings.TrimSpace(part), "=")
-			if strings.EqualFold(strings.TrimSpace(name), want) {
-				return strings.Trim(strings.TrimSpace(text), `"`)
-			}
+	for part := range strings.SplitSeq(strings.Join(r.Header["Prefer"], ","), ",") {
+		name, text, _ := strings.Cut(strings.TrimSpace(part), "=")
+		if strings.EqualFold(strings.TrimSpace(name), want) {
+			return strings.Trim(strings.TrimSpace(text), `"`)
 		}
 	}
 	return ""
@@ -130,11 +128,9 @@ func preference(r *http.Request, want string) string {
 
 // matches reports whether an If-None-Match names the tag.
 func matches(known []string, etag string) bool {
-	for _, value := range known {
-		for part := range strings.SplitSeq(value, ",") {
-			if part = strings.TrimSpace(part); part == "*" || strings.TrimPrefix(part, "W/") == strings.TrimPrefix(etag, "W/") {
-				return true
-			}
+	for part := range strings.SplitSeq(strings.Join(known, ","), ",") {
+		if part = strings.TrimSpace(part); part == "*" || strings.TrimPrefix(part, "W/") == strings.TrimPrefix(etag, "W/") {
+			return true
 		}
 	}
 	return false

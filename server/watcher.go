@@ -24,18 +24,10 @@ const (
 // watchers watch locks for clients. All clients of one lock share a watcher, which polls: stores
 // do not report changes.
 type watchers struct {
-	s       *Server
-	looking context.Context // ends with the service
-	end     context.CancelFunc
+	s *Server
 
 	mu  sync.Mutex
 	all map[string]*watcher
-}
-
-func newWatchers(s *Server) *watchers {
-	l := &watchers{s: s, all: make(map[string]*watcher)}
-	l.looking, l.end = context.WithCancel(context.Background())
-	return l
 }
 
 // watcher watches one lock while it has clients. The mu of watchers guards it.
@@ -72,7 +64,7 @@ func (l *watchers) watch(key string, changed func(sight)) (stop func()) {
 	if o == nil {
 		o = &watcher{key: key, nudged: make(chan struct{}, 1), clients: make(map[*interest]struct{})}
 		l.all[key] = o
-		ctx, cancel := context.WithCancel(l.looking)
+		ctx, cancel := context.WithCancel(l.s.alive)
 		o.stop = cancel
 		l.s.start(func() { l.run(ctx, o) })
 	}
@@ -118,7 +110,7 @@ func (l *watchers) run(ctx context.Context, o *watcher) {
 			return
 		}
 		look := l.begin(o)
-		now := l.s.look(l.looking, o.key)
+		now := l.s.look(l.s.alive, o.key)
 		for _, i := range l.due(o, look, now.etag) {
 			i.changed(now)
 		}
