@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/audit"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // WithAuditLog sets the writer of the audit log: a line of JSON for each lease that the service
@@ -155,9 +156,7 @@ func (t *trail) note(e *event, now time.Time) {
 func (t *trail) lasts(f *followed, e *event, now time.Time) {
 	if req := e.req; req != nil && !f.kept {
 		f.since, f.began, f.line = time.Time{}, e.x.Started, audit.Line{Key: req.Key, Lease: req.ID, Owner: req.Owner, Client: e.x.Client()}
-		if f.line.Mode = "exclusive"; req.Mode == driver.Shared {
-			f.line.Mode = "shared"
-		}
+		f.line.Mode = wire.ModeName(req.Mode)
 		if req.Limit > 0 {
 			f.line.Limit, f.line.Weight = req.Limit, max(req.Weight, 1)
 		}

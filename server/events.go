@@ -56,7 +56,7 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		return errDraining // the address would end with the service
 	}
 	of := w.x.Client() + "\n" + strings.Join(names, "\n")
-	f, next, taken := s.streams.resume(header(r.Header, "Last-Event-Id"), of)
+	f, next, taken := s.streams.resume(r.Header.Get("Last-Event-ID"), of)
 	if f == nil {
 		var err error
 		if f, err = s.newStream(&w.x, of, names); err != nil {

@@ -70,7 +70,7 @@ func levelOf(x *Exchange) slog.Level {
 
 // traceOf returns the id of the trace in the traceparent header of a request, or else a new id.
 func traceOf(h http.Header) string {
-	if id, ok := parseTraceparent(header(h, "Traceparent")); ok {
+	if id, ok := parseTraceparent(h.Get("Traceparent")); ok {
 		return id
 	}
 	var id [16]byte
@@ -79,15 +79,6 @@ func traceOf(h http.Header) string {
 	binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
 	hex.Encode(text[:], id[:])
 	return string(text[:])
-}
-
-// header returns the first value of a field, or "". The name must be in canonical form, since
-// header does not convert it as [http.Header.Get] does.
-func header(h http.Header, name string) string {
-	if values := h[name]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
 }
 
 // parseTraceparent returns the trace id of a header of W3C Trace Context. Later versions may

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -78,10 +79,7 @@ func notBegun(w *answer, err error) error {
 	var held *leasehold.HeldError
 	switch {
 	case errors.As(err, &held):
-		after := wire.MillisOf(held.Remaining)
-		if after <= 0 {
-			after = wire.MillisOf(retryLater)
-		}
+		after := wire.MillisOf(cmp.Or(max(held.Remaining, 0), retryLater))
 		w.Header().Set("Retry-After", seconds(after.Duration()))
 		exactly(w, http.StatusConflict, Locked{Error: "Resource locked", RetryAfter: after})
 		return nil

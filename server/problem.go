@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -90,12 +91,7 @@ type problem struct {
 	wire.Problem
 }
 
-func (p *problem) Error() string {
-	if p.Detail == "" {
-		return p.Title
-	}
-	return p.Detail
-}
+func (p *problem) Error() string { return cmp.Or(p.Detail, p.Title) }
 
 // newProblem returns an error that is answered with cause. The client receives the detail.
 func newProblem(cause *Cause, format string, args ...any) *problem {

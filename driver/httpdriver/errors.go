@@ -1,6 +1,7 @@
 package httpdriver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,11 +21,7 @@ type problem struct {
 }
 
 func (p *problem) Error() string {
-	text := p.Title
-	if p.Detail != "" {
-		text = p.Detail
-	}
-	return fmt.Sprintf("%s (%d)", text, p.Status)
+	return fmt.Sprintf("%s (%d)", cmp.Or(p.Detail, p.Title), p.Status)
 }
 
 func (p *problem) Unwrap() error { return p.kind }
@@ -120,16 +117,12 @@ func strangerOf(res *http.Response, text []byte) error {
 	if res.StatusCode == http.StatusBadRequest && wantsTLS(string(text)) {
 		return errWantsTLS
 	}
-	s := &stranger{status: res.StatusCode, text: "the answer is " + statusText(res) + ", and not that of a leasehold service"}
+	status := strings.TrimSpace(fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)))
+	s := &stranger{status: res.StatusCode, text: "the answer is " + status + ", and not that of a leasehold service"}
 	if to := res.Header.Get("Location"); to != "" && res.StatusCode < http.StatusBadRequest {
 		s.text += fmt.Sprintf("; it leads to %.200q, which is not followed", to)
 	}
 	return s
-}
-
-// statusText returns the status with its name.
-func statusText(res *http.Response) string {
-	return strings.TrimSpace(fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)))
 }
 
 // tooLarge reports whether the service, or a program on the way, refused a request as too

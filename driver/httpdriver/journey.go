@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -88,10 +89,5 @@ func misled(err error) error {
 
 // wantsTLS reports whether a server's answer means that it requires TLS.
 func wantsTLS(text string) bool {
-	for _, refusal := range refusalsByText {
-		if strings.Contains(text, refusal) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(refusalsByText, func(refusal string) bool { return strings.Contains(text, refusal) })
 }
