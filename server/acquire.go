@@ -244,14 +244,13 @@ func (a *acquireCall) served(w *session.Waiter, err error) error {
 // request waits for the same lease. If the lock was granted at the last moment, the answer is
 // that grant. failed is the store's error, or nil if its last request succeeded.
 func (a *acquireCall) giveUp(w *session.Waiter, failed error) error {
+	w.Stop()
 	switch {
 	case a.client.Err() != nil:
-		w.Stop()
 		return errVanished
 	case a.got.State == driver.Busy: // the store keeps no queue
 		return failed
 	case a.ticket == 0:
-		w.Stop()
 		if done, last := a.share.retire(); last {
 			defer done()
 			return a.leave()
@@ -259,7 +258,6 @@ func (a *acquireCall) giveUp(w *session.Waiter, failed error) error {
 		a.got.State = driver.Busy
 		return failed
 	}
-	w.Stop()
 	if !a.share.alone() {
 		return failed
 	}

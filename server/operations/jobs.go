@@ -16,12 +16,11 @@ type jobs struct {
 
 	mu      sync.Mutex
 	running int
-	idle    chan struct{} // closed while no operation runs
+	idle    chan struct{} // closed when the last of running ends
 }
 
 func newJobs(most int) *jobs {
-	j := &jobs{most: most, idle: make(chan struct{})}
-	close(j.idle)
+	j := &jobs{most: most}
 	j.ctx, j.cancel = context.WithCancelCause(context.Background())
 	return j
 }
@@ -54,12 +53,10 @@ func (j *jobs) end() {
 // wait returns when no operation runs, or with the error of ctx.
 func (j *jobs) wait(ctx context.Context) error {
 	j.mu.Lock()
-	idle := j.idle
+	running, idle := j.running, j.idle
 	j.mu.Unlock()
-	select {
-	case <-idle:
+	if running == 0 {
 		return nil
-	default:
 	}
 	select {
 	case <-idle:
