@@ -32,5 +32,10 @@ func WithConfirmWithin(d time.Duration) Option {
 func (s *Server) Trail() (known, followed int) {
 	s.trail.mu.Lock()
 	defer s.trail.mu.Unlock()
-	return len(s.trail.all), s.trail.followed
+	for _, f := range s.trail.all {
+		if f.kept {
+			followed++
+		}
+	}
+	return len(s.trail.all), followed
 }
