@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
@@ -56,14 +57,21 @@ type Config struct {
 // Runner executes an operation. It is safe for concurrent use.
 type Runner struct {
 	cfg     Config
-	jobs    *jobs
 	client  *leasehold.Client
 	redlock *leasehold.Client // of the quorum, or the same as client without a quorum
+
+	ctx    context.Context // ends when the running operations have to end
+	cancel context.CancelCauseFunc
+
+	mu      sync.Mutex
+	running int
+	idle    chan struct{} // closed when the last of running ends
 }
 
 // New returns a runner, which owns the stores and closes them.
 func New(cfg Config) (r *Runner, err error) {
-	r = &Runner{cfg: cfg, jobs: newJobs(cfg.Most)}
+	r = &Runner{cfg: cfg}
+	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	opts := []leasehold.Option{
 		leasehold.WithLogger(cfg.Log), leasehold.WithMaxOutage(cfg.StoreTimeout), leasehold.WithReleaseTimeout(cfg.StoreTimeout),
 	}
@@ -77,10 +85,23 @@ func New(cfg Config) (r *Runner, err error) {
 }
 
 // Wait returns when no operation runs, or with the error of ctx.
-func (r *Runner) Wait(ctx context.Context) error { return r.jobs.wait(ctx) }
+func (r *Runner) Wait(ctx context.Context) error {
+	r.mu.Lock()
+	running, idle := r.running, r.idle
+	r.mu.Unlock()
+	if running == 0 {
+		return nil
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // Cancel ends the running operations. No operation begins after that.
-func (r *Runner) Cancel() { r.jobs.cancel(errDraining) }
+func (r *Runner) Cancel() { r.cancel(errDraining) }
 
 // Close closes the stores.
 func (r *Runner) Close() error {
@@ -97,14 +118,13 @@ func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.D
 	if r.cfg.Serving.Err() != nil {
 		return 0, errDraining
 	}
-	end, err := r.jobs.begin()
-	if err != nil {
+	if err := r.begin(); err != nil {
 		return 0, err
 	}
 	runs := false
 	defer func() {
 		if !runs {
-			end() // also if the store has panicked
+			r.end() // also if the store has panicked
 		}
 	}()
 	began := time.Now()
@@ -118,7 +138,7 @@ func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.D
 		err := errExited
 		defer func() {
 			done()
-			end() // before the answer, so that the next request finds the place free
+			r.end() // before the answer, so that the next request finds the place free
 			ran <- err
 		}()
 		err = r.run(p, lease)
@@ -135,6 +155,31 @@ func (r *Runner) Execute(client context.Context, key string, p *Pattern) (time.D
 		return length, nil
 	}
 	return time.Since(began), nil
+}
+
+// begin counts an operation, or returns an error if it may not begin.
+func (r *Runner) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ctx.Err() != nil {
+		return errDraining
+	}
+	if r.running == r.cfg.Most {
+		return &refusal{"too-many-waiters", fmt.Sprintf("%d operations run already", r.cfg.Most)}
+	}
+	if r.running == 0 {
+		r.idle = make(chan struct{})
+	}
+	r.running++
+	return nil
+}
+
+func (r *Runner) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running--; r.running == 0 {
+		close(r.idle)
+	}
 }
 
 // takeFor takes the lock while the client waits and the service does not drain.
@@ -185,7 +230,7 @@ func (r *Runner) run(p *Pattern, lease *leasehold.Lease) error {
 	}
 	ctx, cancel := context.WithCancelCause(lease.Context())
 	defer cancel(nil)
-	ends := context.AfterFunc(r.jobs.ctx, func() { cancel(context.Cause(r.jobs.ctx)) })
+	ends := context.AfterFunc(r.ctx, func() { cancel(context.Cause(r.ctx)) })
 	defer ends()
 	defer func() { _ = lease.Release() }() // also if it exits
 	err := do(&protected{ctx, lease}, lease)
@@ -195,7 +240,7 @@ func (r *Runner) run(p *Pattern, lease *leasehold.Lease) error {
 		lost, cause = true, released
 	}
 	switch {
-	case r.jobs.ctx.Err() != nil && (err != nil || lost):
+	case r.ctx.Err() != nil && (err != nil || lost):
 		return &refusal{"draining", "the service ended before the operation did"}
 	case lost:
 		r.cfg.Log.Error("leasehold: operation lost its lock", "key", lease.Key(), "lease", lease.ID(), "token", lease.Token(), "cause", cause)
