@@ -22,7 +22,7 @@ func LogRequests(log *slog.Logger) Observer {
 		if !log.Enabled(r.Context(), level) {
 			return
 		}
-		fields := append(make([]slog.Attr, 0, maxFields),
+		fields := append(make([]slog.Attr, 0, 12), // the most
 			slog.String("method", oneline.Shorten(r.Method)),
 			slog.String("operation", x.Operation()),
 			slog.Int("status", x.Status),
@@ -50,9 +50,6 @@ func LogRequests(log *slog.Logger) Observer {
 		log.LogAttrs(r.Context(), level, "request", fields...)
 	}
 }
-
-// maxFields is the maximum number of fields of a record.
-const maxFields = 12
 
 // levelOf returns the level of a record: high if an operator may have to act, and low for
 // probes, which come every second.

@@ -3,8 +3,10 @@ package server
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/leasehold-go/leasehold/server/auth"
 )
@@ -212,30 +214,22 @@ func split(u *url.URL) (parts []part) {
 	return parts
 }
 
+// namedPath matches the path of a lock or resource: what comes before its name, the name with the
+// id of a lease after it, or the name alone.
+var namedPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(/v1/locks/|/api/locks/[^/]*/)(?:(.+)(/leases/.*)|(.+))$`)
+})
+
 // slashed returns the path that was probably meant if the name of a lock or of a resource has
 // slashes that are not encoded; empty for any other path.
 func slashed(u *url.URL) string {
-	path := u.EscapedPath()
-	for _, root := range []string{"/v1/locks/", "/api/locks/"} {
-		name, ok := strings.CutPrefix(path, root)
-		if !ok {
-			continue
-		}
-		if root != "/v1/locks/" { // the kind of the operation comes first
-			kind, rest, _ := strings.Cut(name, "/")
-			root, name = root+kind+"/", rest
-		}
-		lease := ""
-		if i := strings.LastIndex(name, leases); i > 0 {
-			name, lease = name[:i], name[i:]
-		}
-		if !strings.Contains(strings.Trim(name, "/"), "/") {
-			return ""
-		}
-		return root + strings.ReplaceAll(name, "/", "%2F") + lease
+	parts := namedPath().FindStringSubmatch(u.EscapedPath())
+	if parts == nil {
+		return ""
 	}
-	return ""
+	name := parts[2] + parts[4]
+	if !strings.Contains(strings.Trim(name, "/"), "/") {
+		return ""
+	}
+	return parts[1] + strings.ReplaceAll(name, "/", "%2F") + parts[3]
 }
-
-// leases separates the name of a lock from the id of one of its leases in a path.
-const leases = "/leases/"
