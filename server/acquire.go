@@ -325,8 +325,7 @@ func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 func (a *acquireCall) doubt(r *http.Request) bool {
 	doubtful := a.waited || a.oneWay && connOf(r.Context()).closing()
 	if doubtful {
-		unread, read := a.share.doubt()
-		onReset(r.Context(), unread, read)
+		onReset(r.Context(), a.share.doubt())
 	}
 	return doubtful
 }

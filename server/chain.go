@@ -123,6 +123,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //	origin        refuses requests that another site makes a browser send
 //	authenticate  finds the principal, 401 without one
 //	authorize     compares its rights with the route's verb, 403 without
+//	discard       reads a body that has no meaning
 //	handle        the handler of the route
 func (s *Server) run(w *answer, r *http.Request, handle handler) {
 	s.metrics.begin(&w.x)

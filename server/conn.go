@@ -32,10 +32,11 @@ type conn struct {
 	once  sync.Once             // counts it down
 }
 
-// watch holds the functions to call when it turns out whether the last answer was read.
+// watch holds the function to call when it turns out whether the last answer was read. After
+// until it counts as read.
 type watch struct {
-	until      time.Time
-	undo, keep func()
+	until   time.Time
+	settled func(read bool)
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -65,12 +66,8 @@ func (c *conn) settle(read bool) {
 	if c.watch.Load() == nil { // as nearly always
 		return
 	}
-	switch w := c.watch.Swap(nil); {
-	case w == nil:
-	case read || time.Now().After(w.until):
-		w.keep()
-	default:
-		w.undo()
+	if w := c.watch.Swap(nil); w != nil {
+		w.settled(read || time.Now().After(w.until))
 	}
 }
 
@@ -167,17 +164,17 @@ func connOf(ctx context.Context) *conn {
 	return c
 }
 
-// onReset calls undo if the connection of a request is reset before the client has read the
-// next answer, and keep otherwise. For a handler that is not served by [Server.Serve] it always
-// calls keep.
-func onReset(ctx context.Context, undo, keep func()) {
+// onReset calls settled with false if the connection of a request is reset before the client has
+// read the next answer, and with true otherwise, as always for a handler that is not served by
+// [Server.Serve].
+func onReset(ctx context.Context, settled func(read bool)) {
 	c := connOf(ctx)
 	if c == nil || !c.s.cfg.undoOnReset {
-		keep()
+		settled(true)
 		return
 	}
 	c.settle(true)
-	c.watch.Store(&watch{until: time.Now().Add(c.s.cfg.confirmWithin), undo: undo, keep: keep})
+	c.watch.Store(&watch{until: time.Now().Add(c.s.cfg.confirmWithin), settled: settled})
 }
 
 // listener wraps the connections of another listener, and counts them.

@@ -184,18 +184,20 @@ func (f *inflight) forget(v *visit) {
 }
 
 // doubt notes that the client is about to receive an answer, and keeps the share after the end of
-// its request, until the caller knows whether the client has read it and calls one of the functions.
-func (p *share) doubt() (unread, read func()) {
+// its request, until the caller reports whether the client has read it.
+func (p *share) doubt() (settled func(read bool)) {
 	p.in.mu.Lock()
 	defer p.in.mu.Unlock()
 	p.v.requests, p.v.told = p.v.requests+1, p.v.told+1
-	return func() {
-		p.in.mu.Lock()
-		p.v.told--
-		p.v.abandoned = true
-		p.in.mu.Unlock()
+	return func(read bool) {
+		if !read {
+			p.in.mu.Lock()
+			p.v.told--
+			p.v.abandoned = true
+			p.in.mu.Unlock()
+		}
 		p.end()
-	}, p.end
+	}
 }
 
 // contention stores for each lock whether it had no other holder and no waiter at the last
