@@ -115,7 +115,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.run(a, r, handle)
 }
 
-// run passes a request through the chain, whose first error is the answer:
+// run passes a request through the chain. The first error of a step is the answer:
 //
 //	observe       calls the observers at the end: request logs, metrics, traces
 //	recover       answers 500 instead of dropping the connection
@@ -266,7 +266,7 @@ func (s *Server) authenticate(w *answer, r *http.Request) error {
 	return nil
 }
 
-// stranger is the error of an authenticator, whose text is only for the log.
+// stranger is the error of an authenticator. Its text is only for the log.
 type stranger struct{ error }
 
 // Unwrap also returns the problem that the client receives.

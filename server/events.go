@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -65,10 +66,8 @@ func (s *Server) events(w *answer, r *http.Request) error {
 		taken = s.streams.add(f)
 	}
 	l := listening{w: w, control: http.NewResponseController(w), f: f, next: next, rights: func() error {
-		if err := s.again(&w.x, r); err != nil {
-			return err
-		}
-		return readable(&w.x, names)
+		w.x.Err = cmp.Or(s.again(&w.x, r), readable(&w.x, names))
+		return w.x.Err
 	}}
 	l.serve(r.Context(), s.serving.Done(), taken)
 	s.streams.leave(f, taken, s.isDraining())
@@ -89,7 +88,7 @@ func readable(x *Exchange, names []string) error {
 type listening struct {
 	w       *answer
 	control *http.ResponseController
-	rights  func() error // returns an error if the client may no longer read the stream
+	rights  func() error // returns, and sets for the log, an error if the client may no longer read the stream
 	f       *stream
 	next    uint64 // the number of the event that is sent next
 	ready   bool   // the client has received an address
@@ -117,7 +116,7 @@ func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) 
 		var err error
 		select {
 		case <-l.f.more:
-			if err = l.may(); err == nil {
+			if err = l.rights(); err == nil {
 				err = l.send()
 			}
 		case <-look.C:
@@ -126,7 +125,7 @@ func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) 
 				l.f.push(message{wire.EventReady, nil})
 			}
 		case <-beat.C:
-			if err = l.may(); err == nil {
+			if err = l.rights(); err == nil {
 				err = l.write([]byte(":\n\n"))
 			}
 		case <-ctx.Done():
@@ -140,15 +139,6 @@ func (l *listening) serve(ctx context.Context, draining, taken <-chan struct{}) 
 			return
 		}
 	}
-}
-
-// may returns an error if the client may no longer read the stream, and sets it for the log.
-func (l *listening) may() error {
-	err := l.rights()
-	if err != nil {
-		l.w.x.Err = err
-	}
-	return err
 }
 
 // send writes the events that wait, without those that the client may not receive. Ready has the

@@ -214,7 +214,7 @@ func split(u *url.URL) (parts []part) {
 	return parts
 }
 
-// namedPath matches the path of a lock or resource: what comes before its name, the name with the
+// namedPath matches the path of a lock or resource: the path before its name, the name with the
 // id of a lease after it, or the name alone.
 var namedPath = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(/v1/locks/|/api/locks/[^/]*/)(?:(.+)(/leases/.*)|(.+))$`)
