@@ -29,6 +29,41 @@ func TestCuts_ErrorsReportAPossibleEffect(t *testing.T) {
 	ask.Cuts{Look: before(read), Make: before(change), Made: after, Released: after}.Play(t, d, d)
 }
 
+// TestCuts_PartOfAnAnswerLeavesTheOutcomeUnknown cuts answers before the tag of each statement. The
+// server has committed.
+func TestCuts_PartOfAnAnswerLeavesTheOutcomeUnknown(t *testing.T) {
+	direct, proxy := newStoreBehind(t, "")
+	d := warm(t, openURL(t, proxy.URL()+asText))
+	unknown := func(what, tag string, call func() error) {
+		acquire(t, d, mutex(what+tag, "a"), driver.Granted) // connects again
+		cut := proxy.CutWithin("COMMIT\x00", tag) // not the isolation level
+		if err := call(); err == nil || errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%s, cut before %s: %v, want an error that leaves the outcome unknown", what, tag, err)
+		}
+		select {
+		case <-cut.Fired():
+		default:
+			t.Errorf("%s: the answer has no %s", what, tag)
+		}
+	}
+	for _, tag := range []string{"BEGIN", "SELECT", "INSERT", "COMMIT"} {
+		unknown("acquire", tag, func() error {
+			_, err := d.Acquire(t.Context(), mutex(tag, "a"))
+			return err
+		})
+		if !holds(t, direct, tag, "a") {
+			t.Errorf("cut before %s: the lease is not in the store", tag)
+		}
+	}
+	for _, tag := range []string{"UPDATE", "COMMIT"} {
+		unknown("renew", tag, func() error {
+			_, err := renew(t.Context(), d, "COMMIT")
+			return err
+		})
+	}
+	unknown("transaction", "COMMIT", func() error { return between(t.Context(), d, "COMMIT", func() {}) })
+}
+
 func TestTransact_ABackendThatIsKilledBeforeTheCommitLeavesTheOutcomeUnknown(t *testing.T) {
 	d, server := newStore(t, "")
 	boss := admin(t, server.URL())

@@ -41,6 +41,7 @@ type kind int
 const (
 	before kind = iota
 	after
+	within
 	hold
 )
 
@@ -87,6 +88,9 @@ func (p *Proxy) CutAfter(text string) *Cut { return p.plan(after, text, "") }
 
 // CutAnswer cuts it when the server has sent an answer with the other text.
 func (p *Proxy) CutAnswer(text, answer string) *Cut { return p.plan(after, text, answer) }
+
+// CutWithin cuts it when the client has received the server's answer up to the other text.
+func (p *Proxy) CutWithin(text, answer string) *Cut { return p.plan(within, text, answer) }
 
 // Hold stops the next connection that sends a request with this text, before it, until [Cut.Let].
 func (p *Proxy) Hold(text string) *Cut { return p.plan(hold, text, "") }
@@ -185,8 +189,8 @@ type link struct {
 	next *Cut
 }
 
-// pump forwards until a connection ends, or pass returns false.
-func (l *link) pump(to, from net.Conn, pass func(data []byte) bool) {
+// pump forwards what pass returns, until a connection ends or pass returns false.
+func (l *link) pump(to, from net.Conn, pass func(data []byte) ([]byte, bool)) {
 	for buf := make([]byte, 1<<16); ; {
 		n, err := from.Read(buf)
 		if err != nil {
@@ -204,35 +208,33 @@ func (l *link) pump(to, from net.Conn, pass func(data []byte) bool) {
 			return
 		default:
 		}
-		if !pass(buf[:n]) {
-			return
-		}
-		if _, err := to.Write(buf[:n]); err != nil {
+		data, on := pass(buf[:n])
+		if _, err := to.Write(data); err != nil || !on {
 			return
 		}
 	}
 }
 
-func (l *link) request(data []byte) bool {
+func (l *link) request(data []byte) ([]byte, bool) {
 	c := l.proxy.planned(data)
 	switch {
 	case c == nil:
-		return true
-	case c.kind == after:
+		return data, true
+	case c.kind == after, c.kind == within:
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.next = c
-		return true
+		return data, true
 	}
 	close(c.fired)
 	if c.kind == hold {
 		select {
 		case <-c.let:
-			return true
+			return data, true
 		case <-l.proxy.ended:
 		}
 	}
-	return false
+	return nil, false
 }
 
 // planned returns and removes the plan for a request.
@@ -248,12 +250,19 @@ func (p *Proxy) planned(data []byte) *Cut {
 	return c
 }
 
-func (l *link) answer(data []byte) bool {
+func (l *link) answer(data []byte) ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.next == nil || !bytes.Contains(data, l.next.answer) {
-		return true
+	if l.next == nil {
+		return data, true
+	}
+	at := bytes.Index(data, l.next.answer)
+	if at < 0 {
+		return data, true
 	}
 	close(l.next.fired)
-	return false
+	if l.next.kind == within {
+		return data[:at], false
+	}
+	return nil, false
 }
