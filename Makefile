@@ -214,9 +214,8 @@ test-postgres: deps-test ## Run the tests that need PostgreSQL against LEASEHOLD
 	$(RACE) -short -p $(PACKAGES) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(POSTGRES)
 	@"$$LEASEHOLD_POSTGRES_SERVER" --version | sed 's/^/passed against: /'
 
-# The packages whose tests start a PostgreSQL server, the matrix apart, which plays on one in
-# make test-long only.
-POSTGRES = $$(grep -rl --include='*_test.go' internal/test/postgrestest . | grep -v -E '^./(bench|examples|integrations|internal/test/matrix|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
+# The packages whose tests start a PostgreSQL server.
+POSTGRES = $$(grep -rl --include='*_test.go' internal/test/postgrestest . | grep -v -E '^./(bench|examples|integrations|cmd/leasehold/internal/chaos)/' | xargs -n1 dirname | sort -u)
 
 .PHONY: fuzz
 fuzz: deps-test ## Run every fuzz target for FUZZTIME

@@ -28,7 +28,6 @@ type entry struct {
 	tires   bool     // its lease ends when a few renewals have failed
 	mayLose bool     // its end may come without the fault
 	stays   bool     // its lease is left in the store until it expires
-	inside  bool     // it sends no request to the store
 	blind   bool     // it takes no context
 	slow    bool     // it makes several requests, one after the other
 	notOn   []string // settings
@@ -75,17 +74,12 @@ func held(shared bool, d time.Duration) func(*cast) error {
 		c.wg.Go(func() {
 			time.Sleep(d)
 			c.leaves(l)
-			if err := l.Release(); err != nil && !c.lying() && !c.away(err) {
+			if err := l.Release(); err != nil && !c.lying() {
 				c.wrong("B releases: %v", err)
 			}
 		})
 		return nil
 	}
-}
-
-// away reports whether err matches a server that is away, if the fault is a restart.
-func (c *cast) away(err error) bool {
-	return c.d.fate == restarts && (errors.Is(err, leasehold.ErrUnknown) || errors.Is(err, leasehold.ErrUnavailable))
 }
 
 // taking takes a lock.
@@ -199,7 +193,7 @@ func (c *cast) follows(ctx context.Context, l *leasehold.Lease) {
 	<-l.Context().Done()
 	select {
 	case <-ctx.Done():
-	case <-time.After(time.Millisecond + c.slack):
+	case <-time.After(time.Millisecond):
 		c.wrong("the lease of %q is over, and its leader's context is not", l.Key())
 	}
 }
@@ -215,13 +209,6 @@ func single(shared bool, of, situation string, prepare func(*cast) error, lock l
 
 func (e *entry) isAhead() *entry {
 	e.ahead = true
-	return e
-}
-
-// notOnPostgres skips entries on PostgreSQL whose requests equal the requests of Mutex.Lock: plays in real
-// time take long.
-func (e *entry) notOnPostgres() *entry {
-	e.notOn = append(e.notOn, "postgres")
 	return e
 }
 
@@ -256,14 +243,14 @@ func locks() []*entry {
 		single(false, "Mutex.Lock", "WithRetry", soon, mutex(leasehold.WithRetry(leasehold.Exponential(20*time.Millisecond, time.Second)))),
 		single(false, "Mutex.Lock", "Barging", soon, mutex(leasehold.WithPolicy(leasehold.Barging))),
 		single(false, "Mutex.Lock", "WithReentrantOwner", soon, mutex(leasehold.WithReentrantOwner("A"))),
-		single(false, "Mutex.Lock", "WithLocalHandover", soon, mutex(leasehold.WithLocalHandover(4))).notOnPostgres(),
-		single(false, "Mutex.Lock", "WithLocalHandover, passed on in the client", passedOn, mutex(leasehold.WithLocalHandover(4))).notOnPostgres(),
+		single(false, "Mutex.Lock", "WithLocalHandover", soon, mutex(leasehold.WithLocalHandover(4))),
+		single(false, "Mutex.Lock", "WithLocalHandover, passed on in the client", passedOn, mutex(leasehold.WithLocalHandover(4))),
 		single(false, "Mutex.Lock", "WithMinHold and WithLockDelay", nil, mutex(leasehold.WithMinHold(100*time.Millisecond), leasehold.WithLockDelay(100*time.Millisecond))),
-		single(false, "Mutex.Lock", "WithMaxWait", held(false, 2*time.Second), mutex(leasehold.WithMaxWait(time.Second))).isShort().notOnPostgres(),
-		single(false, "Mutex.Lock", "WithMaxOutage(0)", soon, mutex(leasehold.WithMaxOutage(0))).notOnPostgres(),
-		single(false, "Mutex.Lock", "WithMaxRenewAttempts", nil, mutex(leasehold.WithMaxRenewAttempts(2))).tiresSoon().notOnPostgres(),
-		single(false, "Mutex.Lock", "WithoutRenewal", soon, mutex(leasehold.WithoutRenewal())).isShort().notOnPostgres(),
-		single(false, "Mutex.Lock", "WithMaxHold", soon, mutex(leasehold.WithMaxHold(time.Second))).isShort().notOnPostgres(),
+		single(false, "Mutex.Lock", "WithMaxWait", held(false, 2*time.Second), mutex(leasehold.WithMaxWait(time.Second))).isShort(),
+		single(false, "Mutex.Lock", "WithMaxOutage(0)", soon, mutex(leasehold.WithMaxOutage(0))),
+		single(false, "Mutex.Lock", "WithMaxRenewAttempts", nil, mutex(leasehold.WithMaxRenewAttempts(2))).tiresSoon(),
+		single(false, "Mutex.Lock", "WithoutRenewal", soon, mutex(leasehold.WithoutRenewal())).isShort(),
+		single(false, "Mutex.Lock", "WithMaxHold", soon, mutex(leasehold.WithMaxHold(time.Second))).isShort(),
 		single(false, "Mutex.TryLock", "", nil, tryMutex),
 		single(false, "RWMutex.Lock", "", nil, func(c *cast) taking { return c.a.RWMutex(key).Lock }),
 		single(false, "RWMutex.TryLock", "", nil, func(c *cast) taking { return c.a.RWMutex(key).TryLock }),
@@ -271,11 +258,11 @@ func locks() []*entry {
 	shared := []*entry{
 		single(false, "RWMutex.Lock", "WritersFirst, after a reader", held(true, 700*time.Millisecond), func(c *cast) taking {
 			return c.a.RWMutex(key, leasehold.WithPolicy(leasehold.WritersFirst)).Lock
-		}).notOnPostgres(),
+		}),
 		single(true, "RWMutex.RLock", "ReadersFirst, after a writer", soon, func(c *cast) taking {
 			return c.a.RWMutex(key, leasehold.WithPolicy(leasehold.ReadersFirst)).RLock
-		}).notOnPostgres(),
-		single(false, "Mutex.Lock", "WithStrictOrder", soon, mutex(leasehold.WithStrictOrder())).notOnPostgres(),
+		}),
+		single(false, "Mutex.Lock", "WithStrictOrder", soon, mutex(leasehold.WithStrictOrder())),
 		single(false, "RWMutex.Lock", "after a reader", held(true, 700*time.Millisecond), func(c *cast) taking { return c.a.RWMutex(key).Lock }),
 		single(true, "RWMutex.RLock", "", nil, func(c *cast) taking { return c.a.RWMutex(key).RLock }),
 		single(true, "RWMutex.RLock", "after a writer", soon, func(c *cast) taking { return c.a.RWMutex(key).RLock }),
@@ -308,7 +295,7 @@ func others() []*entry {
 	soon := held(false, 700*time.Millisecond)
 	bg := context.Background()
 	return []*entry{
-		{of: []string{"Mutex.Lock"}, situation: "re-entry", prepare: mine, keeps: true, inside: true, call: func(ctx context.Context, c *cast) error {
+		{of: []string{"Mutex.Lock"}, situation: "re-entry", prepare: mine, keeps: true, call: func(ctx context.Context, c *cast) error {
 			inner, end := context.WithCancelCause(c.outer.Context())
 			defer context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })()
 			if ctx.Err() != nil {
@@ -333,7 +320,7 @@ func others() []*entry {
 					c.enters(l, false)
 					time.Sleep(10 * time.Millisecond)
 					c.leaves(l)
-					if err := l.Release(); err != nil && !c.lying() && !c.away(err) {
+					if err := l.Release(); err != nil && !c.lying() {
 						c.wrong("B releases: %v", err)
 					}
 				}
@@ -376,7 +363,7 @@ func others() []*entry {
 			}
 			select {
 			case <-l.Context().Done():
-			case <-time.After(2*c.d.ttl() + c.slack):
+			case <-time.After(2 * c.d.ttl()):
 				c.wrong("one of two was broken, and the whole lives")
 			}
 			_ = l.Release()

@@ -68,11 +68,6 @@ var faults = []fault{
 		{fate: unanswered, then: noDial, lasts2: 2 * time.Second, long: true}, {fate: unanswered, then: forgets}, {fate: lost, then: failsOver},
 		{fate: refused, then: late}, {fate: late, then: unanswered}, {fate: stuck, then: lost}, {fate: forgets, away: true}, {fate: slow, away: true}, {fate: lost, lasts: 12 * time.Second, away: true, long: true}, {fate: only503, lasts: 12 * time.Second, long: true},
 	}},
-	{name: "answer cut", plays: []disturbance{
-		{fate: cutAnswer}, {fate: cutAnswer, at: 1}, {fate: cutAnswer, then: refused, lasts2: 7 * time.Second, long: true}, {fate: cutAnswer, at: 1, then: refused, lasts2: 7 * time.Second, long: true},
-	}, where: []string{"postgres"}},
-	{name: "session killed", plays: each(killed, 0), where: []string{"postgres"}},
-	{name: "server restarted", plays: long([]disturbance{{fate: restarts}}), where: []string{"postgres"}},
 	{name: "process stopped"},
 	{name: "closed meanwhile", plays: []disturbance{{closes: true, fate: slow}, {closes: true, fate: stuck}, {closes: true, fate: lost, lasts: 2 * time.Second}}},
 }

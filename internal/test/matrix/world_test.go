@@ -54,9 +54,6 @@ const (
 	goesBack          // it is answered, and then the store is as it was when the fault began
 	failsOver         // it arrives, the answer is lost, and the store is as it was
 	only503           // it arrives, and a gateway answers that the service is unavailable
-	killed            // the server ends the session before the commit
-	restarts          // the server is killed, and comes back with its data
-	cutAnswer         // it is done, and the connection ends in the midst of the answer
 	wentBack          // before it arrives the store is as it was when the fault began
 )
 
@@ -357,8 +354,6 @@ type world struct {
 	stop    func()
 	dials   bool // connections last, and only new connections need descriptors
 	behind  bool // faults are on the way from a service to its store
-	// slack is the tolerance of bounds in real time, 0 in a bubble.
-	slack time.Duration
 }
 
 // look returns the state of a lock in the store, or in a majority of the nodes of a quorum.
@@ -369,10 +364,6 @@ func (w *world) look(key string) driver.Snapshot {
 	for _, t := range w.tables {
 		d := t.join()
 		snap, err := d.Inspect(context.Background(), key)
-		for i := 0; err != nil && w.slack > 0 && i < 300; i++ { // a server may be away
-			time.Sleep(100 * time.Millisecond)
-			snap, err = d.Inspect(context.Background(), key)
-		}
 		if err != nil {
 			panic(err)
 		}
