@@ -1,6 +1,7 @@
 package library_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,15 +14,16 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // verb is a kind of request to a driver.
-type verb string
+type verb = intercept.Verb
 
 const (
-	acquire verb = "acquire"
-	renew   verb = "renew"
-	release verb = "release"
+	acquire = intercept.Acquire
+	renew   = intercept.Renew
+	release = intercept.Release
 )
 
 // fault describes the failure of one request.
@@ -66,17 +68,50 @@ type script struct {
 // faultDriver applies faults to the requests of one client. Several clients may share a store,
 // which outlives them.
 type faultDriver struct {
-	*memdriver.Driver // requests that are no verbs meet no faults
+	*intercept.Driver
 
 	mu      sync.Mutex
 	scripts []*script
 	calls   []call
 	closed  bool
 	hints   func(driver.Hint, func(driver.Hint)) // delivers a hint; nil is as it is
-	reply   func(verb, driver.Reply) driver.Reply
 }
 
-func newFault(store *memdriver.Driver) *faultDriver { return &faultDriver{Driver: store} }
+func newFault(store *memdriver.Driver) *faultDriver {
+	d := new(faultDriver)
+	d.Driver = intercept.New(store, d.through)
+	d.Split = true
+	d.Hint = func(h driver.Hint, hear func(driver.Hint)) {
+		d.mu.Lock()
+		deliver := d.hints
+		d.mu.Unlock()
+		if deliver == nil {
+			hear(h)
+			return
+		}
+		deliver(h, hear)
+	}
+	return d
+}
+
+// through applies the fault of a request.
+func (d *faultDriver) through(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+	c := call{verb: m.Verb, key: m.Request.Key, req: m.Request}
+	switch m.Verb {
+	case acquire:
+	case renew, release:
+		c.ref = m.Refs[0]
+		c.key = c.ref.Key
+	case intercept.Close: // other clients may use the store
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.closed = true
+		return nil
+	default:
+		return send(ctx)
+	}
+	return d.take(ctx, c).meet(ctx, send)
+}
 
 // on puts a fault in force for the next n requests; 0 is for all to come.
 func (d *faultDriver) on(v verb, n int, f fault) *script {
@@ -124,34 +159,26 @@ func (d *faultDriver) take(ctx context.Context, c call) fault {
 	return fault{}
 }
 
-// suffer runs do under a fault.
-func (d *faultDriver) suffer(ctx context.Context, v verb, f fault, do func(context.Context) (driver.Reply, error)) (driver.Reply, error) {
-	var reply driver.Reply
-	var err error
+// meet sends a request under the fault.
+func (f fault) meet(ctx context.Context, send func(context.Context) error) (err error) {
 	switch {
 	case f.stray > 0:
-		time.AfterFunc(f.stray, func() { _, _ = do(context.Background()) })
+		time.AfterFunc(f.stray, func() { _ = send(context.Background()) })
 		f.hang = f.err == nil
 	case !f.skip:
 		if !pause(ctx, f.delay) {
-			return driver.Reply{}, ctx.Err()
+			return ctx.Err()
 		}
-		reply, err = do(ctx)
+		err = send(ctx)
 	}
 	if f.hang {
 		<-ctx.Done()
-		return driver.Reply{}, ctx.Err()
+		return ctx.Err()
 	}
 	if !pause(ctx, f.late) {
-		return driver.Reply{}, ctx.Err()
+		return ctx.Err()
 	}
-	if f.err != nil {
-		return driver.Reply{}, f.err
-	}
-	if d.reply != nil && err == nil {
-		reply = d.reply(v, reply)
-	}
-	return reply, err
+	return cmp.Or(f.err, err)
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
@@ -164,57 +191,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-func (d *faultDriver) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	f := d.take(ctx, call{verb: acquire, key: req.Key, req: req})
-	return d.suffer(ctx, acquire, f, func(ctx context.Context) (driver.Reply, error) { return d.Driver.Acquire(ctx, req) })
-}
-
-func (d *faultDriver) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	f := d.take(ctx, call{verb: release, key: ref.Key, ref: ref})
-	return d.suffer(ctx, release, f, func(ctx context.Context) (driver.Reply, error) { return d.Driver.Release(ctx, ref) })
-}
-
-// Renew handles each ref on its own: a ref that hangs does not delay the next.
-func (d *faultDriver) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	var tell sync.Mutex
-	var slow sync.WaitGroup
-	for i, ref := range refs {
-		one := func(ctx context.Context) (reply driver.Reply, err error) {
-			d.Driver.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
-			return reply, err
-		}
-		f := d.take(ctx, call{verb: renew, key: ref.Key, ref: ref})
-		slow.Go(func() {
-			reply, err := d.suffer(ctx, renew, f, one)
-			tell.Lock()
-			defer tell.Unlock()
-			each(i, reply, err)
-		})
-	}
-	slow.Wait()
-}
-
-func (d *faultDriver) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	return d.Driver.Watch(func(h driver.Hint) {
-		d.mu.Lock()
-		deliver := d.hints
-		d.mu.Unlock()
-		if deliver == nil {
-			f(h)
-			return
-		}
-		deliver(h, f)
-	})
-}
-
-// Close leaves the store open: other clients may use it.
-func (d *faultDriver) Close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	return nil
 }
 
 // bubble runs a test in virtual time. The test ends when every goroutine in it

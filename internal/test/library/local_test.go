@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/pinning"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // The lock handed on inside the process.
@@ -416,11 +417,10 @@ func TestLocal_StoreWithoutTokens(t *testing.T) {
 	for name, given := range map[string]int64{"none": 0, "not raised": 7} {
 		runBubble(t, name, func(t *testing.T, store *memdriver.Driver) {
 			c, d := open(t, store, leasehold.WithLocalHandover(100))
-			d.reply = func(_ verb, r driver.Reply) driver.Reply {
+			d.Change = func(_ *intercept.Message, r *driver.Reply) {
 				if r.Token > 0 {
 					r.Token = given
 				}
-				return r
 			}
 			d.deliver(func(h driver.Hint, f func(driver.Hint)) {
 				if h.Token > 0 {
