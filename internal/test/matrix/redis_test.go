@@ -114,5 +114,8 @@ func onRedis(*testing.T) *world {
 
 // onRedisQuorum is two clients of three Redis servers, one of them with faults.
 func onRedisQuorum(t *testing.T) *world {
-	return quorum(t, func() shelf { return newKeyspace() }, func(w *weather, s shelf) driver.Driver { return s.(*keyspace).open(w) })
+	return quorum(t, func() shelf { return newKeyspace() }, func(w *weather, s shelf) (client, inner driver.Driver) {
+		d := s.(*keyspace).open(w)
+		return d, d
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 	"github.com/leasehold-go/leasehold/internal/test/teststore"
 	"github.com/leasehold-go/leasehold/server"
@@ -267,77 +268,21 @@ func answered(ctx context.Context, w *weather, do func(context.Context) error, t
 	}
 }
 
-// faulty is a driver with faults for its messages.
-type faulty struct {
-	*weather
-	table shelf
-	store store
-}
-
-// ask is a message with an answer.
-func ask[T any](ctx context.Context, d *faulty, do func(context.Context) (T, error)) (answer T, err error) {
-	var got atomic.Pointer[T]
-	err = meet(ctx, d.next(), d.weather, d.table, func(ctx context.Context) error {
-		v, err := do(ctx)
-		if err == nil {
-			got.Store(&v)
+// reach returns a store as a client reaches it. The weather applies to its messages, except to those about
+// the mark. The store stays open for messages that are late.
+func (w *weather) reach(t shelf, store store) driver.Driver {
+	d := intercept.New(store, func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+		switch {
+		case m.Verb == intercept.Close:
+			return nil
+		case m.Verb.OfMark():
+			return send(ctx)
 		}
-		return err
+		return meet(ctx, w.next(), w, t, send)
 	})
-	if err == nil {
-		answer = *got.Load()
-	}
-	return answer, err
+	d.Split = true
+	return d
 }
-
-func (d *faulty) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Acquire(ctx, req) })
-}
-
-func (d *faulty) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Release(ctx, ref) })
-}
-
-func (d *faulty) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	return ask(ctx, d, func(ctx context.Context) (driver.Reply, error) { return d.store.Break(ctx, key, id, reason) })
-}
-
-func (d *faulty) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	return ask(ctx, d, func(ctx context.Context) (driver.Snapshot, error) { return d.store.Inspect(ctx, key) })
-}
-
-func (d *faulty) List(ctx context.Context, prefix, cursor string) ([]string, string, error) {
-	keys, err := ask(ctx, d, func(ctx context.Context) ([]string, error) {
-		keys, _, err := d.store.List(ctx, prefix, cursor)
-		return keys, err
-	})
-	return keys, "", err
-}
-
-func (d *faulty) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	for i, ref := range refs {
-		reply, err := ask(ctx, d, func(ctx context.Context) (reply driver.Reply, err error) {
-			d.store.Renew(ctx, []driver.Ref{ref}, func(_ int, r driver.Reply, e error) { reply, err = r, e })
-			return reply, err
-		})
-		each(i, reply, err)
-	}
-}
-
-func (d *faulty) Watch(f func(driver.Hint)) (driver.Subscription, error) { return d.store.Watch(f) }
-
-func (d *faulty) Marked(ctx context.Context) (driver.Mark, bool, error) { return d.store.Marked(ctx) }
-
-func (d *faulty) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
-	return d.store.Reserve(ctx, by, life)
-}
-
-func (d *faulty) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	return d.store.Mark(ctx, mark, by)
-}
-
-// Close leaves the store to messages that are late.
-func (d *faulty) Close() error { return nil }
 
 // world is the environment of two clients: the messages of the first meet faults, and the
 // messages of the second do not.
@@ -386,17 +331,21 @@ func onStore(*testing.T) *world {
 	w := &world{weather: new(weather), tables: []shelf{newTable()}}
 	t := w.tables[0]
 	a, b := t.join(), t.join()
-	w.drivers = [2]driver.Driver{&faulty{w.weather, t, a}, b}
+	w.drivers = [2]driver.Driver{w.reach(t, a), b}
 	w.stop = func() { _, _ = a.Close(), b.Close() }
 	return w
 }
 
 // onQuorum is two clients of three stores. Messages to one store meet faults.
 func onQuorum(t *testing.T) *world {
-	return quorum(t, func() shelf { return newTable() }, func(w *weather, s shelf) driver.Driver { return &faulty{w, s, s.join()} })
+	return quorum(t, func() shelf { return newTable() }, func(w *weather, s shelf) (client, inner driver.Driver) {
+		d := s.join()
+		return w.reach(s, d), d
+	})
 }
 
-func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.Driver) *world {
+// quorum is two clients of three nodes. join returns a client of a node, and the driver to close at the end.
+func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) (client, inner driver.Driver)) *world {
 	w := &world{weather: new(weather), other: new(weather)}
 	var all []driver.Driver
 	for range 3 {
@@ -412,13 +361,8 @@ func quorum(t *testing.T, node func() shelf, join func(*weather, shelf) driver.D
 			case i == 0 && n == 1:
 				weather = w.other
 			}
-			d := join(weather, tab)
-			if f, ok := d.(*faulty); ok {
-				all = append(all, f.store)
-			} else {
-				all = append(all, d)
-			}
-			nodes = append(nodes, d)
+			d, inner := join(weather, tab)
+			nodes, all = append(nodes, d), append(all, inner)
 		}
 		q, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(time.Second))
 		if err != nil {
@@ -456,7 +400,7 @@ type backing struct {
 
 func tables() backing {
 	shelf := newTable()
-	return backing{shelf, func(w *weather) driver.Driver { return &faulty{w, shelf, shelf.join()} }}
+	return backing{shelf, func(w *weather) driver.Driver { return w.reach(shelf, shelf.join()) }}
 }
 
 func keyspaces() backing {
