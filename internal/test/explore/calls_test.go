@@ -194,21 +194,6 @@ func (c *callPlay) inside(id string) (in []int) {
 // label is the label of a request that names its call.
 const label = "call"
 
-// recorder is a node in one process. It records the grants of the node.
-type recorder struct {
-	*roomdriver.Driver
-	callPlay *callPlay
-	node     int
-}
-
-func (c recorder) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := c.Driver.Acquire(ctx, req)
-	if err == nil && reply.State == driver.Granted && !reply.Replayed {
-		c.callPlay.letIn(req.Labels[label], req.ID, c.node)
-	}
-	return reply, err
-}
-
 // letIn records a grant of a node, and checks it if the error of its call excluded any
 // effect.
 func (c *callPlay) letIn(call, id string, node int) {
@@ -502,9 +487,12 @@ func newCallPlay(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *callPla
 	for process, name := range []string{"A", "B"} {
 		var asked []driver.Driver
 		for i, table := range c.nodes {
-			m := p.reach(t, fmt.Sprintf("%s at %d", name, i+1), table, recorder{table.Join(), c, i})
-			m.ids = true
-			asked, ways = append(asked, m), append(ways, m.from)
+			way := fmt.Sprintf("%s at %d", name, i+1)
+			ways, asked = append(ways, way), append(asked, p.reach(t, way, table, true, func(req driver.Request, reply driver.Reply) {
+				if !reply.Replayed {
+					c.letIn(req.Labels[label], req.ID, i)
+				}
+			}))
 		}
 		q := together(t, asked)
 		if c.drivers[process] = q; c.quorum && !late {
