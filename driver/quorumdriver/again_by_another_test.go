@@ -10,6 +10,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // wantUnknown fails the test unless err means that the outcome is unknown.
@@ -23,8 +24,8 @@ func wantUnknown(t *testing.T, err error) {
 // refuseLate makes the servers refuse acquires, each after a while.
 func refuseLate(all []*server) {
 	for _, s := range all {
-		s.intercept(func(_ context.Context, verb string) error {
-			if verb != "acquire" {
+		s.intercept(func(_ context.Context, verb intercept.Verb) error {
+			if verb != intercept.Acquire {
 				return nil
 			}
 			time.Sleep(20 * time.Millisecond)

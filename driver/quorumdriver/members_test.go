@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // refuses checks that the quorum grants no lock, and that its error contains says.
@@ -125,7 +126,7 @@ func TestGuard_HR_A8_NoNodeIsMarkedAsNewOnAnOldLook(t *testing.T) {
 		goOn := make(chan struct{})
 		var late []driver.Driver
 		for _, s := range all {
-			late = append(late, heldUp{client{s}, goOn})
+			late = append(late, heldUp(s, goOn))
 		}
 		x, y, z := open(t, late), quorumOf(t, all), quorumOf(t, all)
 		go func() { _, _ = x.ask(context.Background(), "x", func(r *driver.Request) { r.Key = "x" }) }()
@@ -146,22 +147,22 @@ func TestGuard_HR_A8_NoNodeIsMarkedAsNewOnAnOldLook(t *testing.T) {
 	})
 }
 
-// heldUp sends its marks late.
-type heldUp struct {
-	client
-	goOn chan struct{}
-}
-
-func (h heldUp) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	done := make(chan error, 1)
-	go func() {
-		<-h.goOn
-		done <- h.client.Mark(context.Background(), mark, by)
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// heldUp returns a node that sends its marks late.
+func heldUp(s *server, goOn <-chan struct{}) driver.Driver {
+	return intercept.New(s.client(), func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+		if m.Verb != intercept.Mark {
+			return send(ctx)
+		}
+		done := make(chan error, 1)
+		go func() {
+			<-goOn
+			done <- send(context.Background())
+		}()
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/internal/test/teststore"
 )
 
@@ -80,8 +81,8 @@ func TestGuard_LooksAtTheMarksOnceAtATime(t *testing.T) {
 	inBubble(t, 5, func(t *testing.T, all []*server, a asker) {
 		a.begun()
 		for _, s := range all {
-			s.intercept(func(ctx context.Context, verb string) error {
-				if verb == "marked" {
+			s.intercept(func(ctx context.Context, verb intercept.Verb) error {
+				if verb == intercept.Marked {
 					<-ctx.Done()
 				}
 				return ctx.Err()
@@ -107,10 +108,10 @@ func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
 		var received []bool
-		one := &lonely{client{all[0]}, true, &received}
-		a := open(t, []driver.Driver{one, &lonely{client{all[1]}, true, new([]bool)}, &lonely{client{all[2]}, true, new([]bool)}})
+		first, yes := true, true
+		a := open(t, []driver.Driver{lonely(all[0], &first, &received), lonely(all[1], &yes, new([]bool)), lonely(all[2], &yes, new([]bool))})
 		for _, alone := range []bool{true, false} {
-			one.alone = alone
+			first = alone
 			all[2].stop()
 			if got := a.acquire("a", driver.Granted); got.Uncontended != alone {
 				t.Errorf("Uncontended is %v at the nodes, %v in the reply", alone, got.Uncontended)
@@ -131,29 +132,18 @@ func TestAcquire_TellsWhetherTheHolderIsAlone(t *testing.T) {
 	})
 }
 
-// lonely is a node that sets Uncontended to alone in its replies, and records it from releases.
-type lonely struct {
-	client
-	alone    bool
-	received *[]bool
-}
-
-func (d *lonely) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := d.client.Acquire(ctx, req)
-	reply.Uncontended = d.alone
-	return reply, err
-}
-
-func (d *lonely) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	d.client.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
-		reply.Uncontended = d.alone
-		each(i, reply, err)
+// lonely returns a node that sets Uncontended to alone in its replies, and records it from releases.
+func lonely(s *server, alone *bool, received *[]bool) driver.Driver {
+	d := intercept.New(s.client(), func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+		if m.Verb == intercept.Release {
+			*received = append(*received, m.Refs[0].Uncontended)
+		}
+		return send(ctx)
 	})
-}
-
-func (d *lonely) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	*d.received = append(*d.received, ref.Uncontended)
-	return d.client.Release(ctx, ref)
+	d.Change = func(m *intercept.Message, reply *driver.Reply) {
+		reply.Uncontended = *alone && m.Verb != intercept.Release
+	}
+	return d
 }
 
 // Acquiring and releasing a free lock takes two round trips, even if a minority of the nodes

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // A call whose context has ended takes a free turn, and then returns the context's error
@@ -127,21 +128,17 @@ func TestRenew_OfAWaiterThatHasGoneTakesNothing(t *testing.T) {
 	}
 }
 
-// relay is a node behind a service. The store does not answer the service's first request;
+// relay returns a node behind a service. The store does not answer the service's first request;
 // asked again it grants, and the first request arrives later.
-type relay struct {
-	driver.Driver
-	late time.Duration
-}
-
-func (r relay) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := r.Driver.Acquire(ctx, req)
-	reply.InFlight = true
-	go func() {
-		time.Sleep(r.late)
-		_, _ = r.Driver.Acquire(context.WithoutCancel(ctx), req)
-	}()
-	return reply, err
+func relay(s *server, late time.Duration) driver.Driver {
+	d := intercept.New(s.client(), func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+		if m.Verb == intercept.Acquire {
+			defer time.AfterFunc(late, func() { _ = send(context.WithoutCancel(ctx)) })
+		}
+		return send(ctx)
+	})
+	d.Change = func(m *intercept.Message, reply *driver.Reply) { reply.InFlight = m.Verb == intercept.Acquire }
+	return d
 }
 
 // behindServices plays f on a quorum of three services, of which first requests are late.
@@ -150,7 +147,7 @@ func behindServices(t *testing.T, late time.Duration, f func(t *testing.T, all [
 		all := servers(3)
 		var nodes []driver.Driver
 		for _, s := range all {
-			nodes = append(nodes, relay{client{s}, late})
+			nodes = append(nodes, relay(s, late))
 		}
 		f(t, all, open(t, nodes))
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // asker asks one quorum about one key, and fails the test on an error.
@@ -42,7 +43,7 @@ func quorumOf(t testing.TB, all []*server, opts ...quorumdriver.Option) asker {
 	t.Helper()
 	var nodes []driver.Driver
 	for _, s := range all {
-		nodes = append(nodes, client{s})
+		nodes = append(nodes, s.client())
 	}
 	return open(t, nodes, opts...)
 }
@@ -266,8 +267,8 @@ func TestQuorum_Q2_ANodeThatNeverAnswersCostsNoTimeAndCollectsNoGoroutines(t *te
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all := servers(3)
-				hung := &ignorant{client: client{all[2]}}
-				a := open(t, []driver.Driver{client{all[0]}, client{all[1]}, hung}, opts...)
+				hung := new(ignorant)
+				a := open(t, []driver.Driver{all[0].client(), all[1].client(), hung.on(all[2])}, opts...)
 				all[2].stop()
 				a.acquire("first", driver.Granted)
 				a.release("first", driver.Released)
@@ -303,32 +304,17 @@ func TestQuorum_Q2_ANodeThatNeverAnswersCostsNoTimeAndCollectsNoGoroutines(t *te
 	}
 }
 
-// ignorant ignores the context, as a user's own driver may do, and counts the calls under way.
-type ignorant struct {
-	client
-	now, most atomic.Int64
-}
+// ignorant is a node that ignores the context, as a user's own driver may do, and counts the calls under way.
+type ignorant struct{ now, most atomic.Int64 }
 
-func (d *ignorant) count() (end func()) {
-	now := d.now.Add(1)
-	for most := d.most.Load(); now > most && !d.most.CompareAndSwap(most, now); most = d.most.Load() {
+func (n *ignorant) on(s *server) driver.Driver { return intercept.New(s.client(), n.through) }
+
+func (n *ignorant) through(_ context.Context, _ *intercept.Message, send func(context.Context) error) error {
+	now := n.now.Add(1)
+	for most := n.most.Load(); now > most && !n.most.CompareAndSwap(most, now); most = n.most.Load() {
 	}
-	return func() { d.now.Add(-1) }
-}
-
-func (d *ignorant) Acquire(_ context.Context, req driver.Request) (driver.Reply, error) {
-	defer d.count()()
-	return d.client.Acquire(context.Background(), req)
-}
-
-func (d *ignorant) Release(_ context.Context, ref driver.Ref) (driver.Reply, error) {
-	defer d.count()()
-	return d.client.Release(context.Background(), ref)
-}
-
-func (d *ignorant) Renew(_ context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	defer d.count()()
-	d.client.Renew(context.Background(), refs, each)
+	defer n.now.Add(-1)
+	return send(context.Background())
 }
 
 func TestQuorum_Q3_AnAcquireThatTookLongerThanTheLeaseHoldsNothing(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -45,8 +46,8 @@ func TestRenew_P3_WhatIsToldIsWhatWasDecided(t *testing.T) {
 							all[i].free(t, "a")
 							answer = nil
 						}
-						all[i].intercept(func(_ context.Context, verb string) error {
-							if verb != "renew" {
+						all[i].intercept(func(_ context.Context, verb intercept.Verb) error {
+							if verb != intercept.Renew {
 								return nil
 							}
 							time.Sleep(time.Duration((i-first+n)%n) * time.Millisecond)

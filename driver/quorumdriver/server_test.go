@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // server is a store in memory with the faults of a server.
@@ -22,7 +23,7 @@ type server struct {
 
 	mu     sync.Mutex
 	store  storage
-	before func(ctx context.Context, verb string) error // see intercept; nil does nothing
+	before func(ctx context.Context, verb intercept.Verb) error // see intercept; nil does nothing
 	dead   bool
 	// stopped is closed when the server goes on, or is killed; nil while it
 	// runs.
@@ -114,7 +115,7 @@ func (s *server) delay(d time.Duration) { s.set(func(s *server) { s.slow = d }) 
 func (s *server) cutOff(cut bool) { s.set(func(s *server) { s.cut = cut }) }
 
 // intercept calls f before each later request, with its verb; an error of f is the answer.
-func (s *server) intercept(f func(ctx context.Context, verb string) error) {
+func (s *server) intercept(f func(ctx context.Context, verb intercept.Verb) error) {
 	s.set(func(s *server) { s.before = f })
 }
 
@@ -170,43 +171,55 @@ var (
 	errReset   = errors.New("connection reset")
 )
 
-// ask carries out a request as a client of the server sees it.
-func ask[T any](ctx context.Context, s *server, verb string, op func(storage) (T, error)) (none T, err error) {
+// client returns a driver on the server, as one process has it. Close leaves the server as it is.
+func (s *server) client() driver.Driver {
+	return &intercept.Driver{Store: s.current, Through: s.through}
+}
+
+// current returns the store that the server has now.
+func (s *server) current() driver.Driver {
 	s.mu.Lock()
-	dead, slow, store, before := s.dead, s.slow, s.store, s.before
+	defer s.mu.Unlock()
+	return s.store
+}
+
+// through carries out a message as a client of the server sees it.
+func (s *server) through(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+	s.mu.Lock()
+	dead, slow, before := s.dead, s.slow, s.before
 	well := !dead && slow == 0 && s.stopped == nil && !s.cut
 	s.mu.Unlock()
+	if m.Verb == intercept.Close {
+		return nil
+	}
 	if before != nil {
-		if err := before(ctx, verb); err != nil {
-			return none, err
+		if err := before(ctx, m.Verb); err != nil {
+			return err
 		}
+	}
+	op := func() error {
+		if m.Verb == intercept.Acquire && !s.consecutive {
+			m.Request.MinToken = max(m.Request.MinToken, time.Now().Add(s.skew).UnixMicro()-1)
+		}
+		return send(context.Background())
 	}
 	switch {
 	case dead:
-		return none, errRefused
+		return errRefused
 	case well:
-		return op(store)
+		return op()
 	}
-	var got T
 	done := make(chan error, 1)
-	go func() {
-		done <- s.serve(ctx, slow, func(store storage) (err error) {
-			got, err = op(store)
-			return err
-		})
-	}()
+	go func() { done <- s.serve(ctx, slow, op) }()
 	select {
 	case err := <-done:
-		if err != nil {
-			return none, err
-		}
-		return got, nil
+		return err
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return ctx.Err()
 	}
 }
 
-func (s *server) serve(ctx context.Context, slow time.Duration, op func(storage) error) error {
+func (s *server) serve(ctx context.Context, slow time.Duration, op func() error) error {
 	time.Sleep(slow)
 	s.mu.Lock()
 	for s.stopped != nil && !s.dead {
@@ -215,7 +228,7 @@ func (s *server) serve(ctx context.Context, slow time.Duration, op func(storage)
 		<-stopped
 		s.mu.Lock()
 	}
-	dead, cut, store := s.dead, s.cut, s.store
+	dead, cut := s.dead, s.cut
 	s.mu.Unlock()
 	if dead {
 		return errReset
@@ -224,83 +237,7 @@ func (s *server) serve(ctx context.Context, slow time.Duration, op func(storage)
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	err := op(store)
+	err := op()
 	time.Sleep(slow)
 	return err
 }
-
-// client is a driver on a server, as one process has it.
-type client struct{ *server }
-
-func (c client) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	return ask(ctx, c.server, "acquire", func(s storage) (driver.Reply, error) {
-		if !c.consecutive {
-			req.MinToken = max(req.MinToken, time.Now().Add(c.skew).UnixMicro()-1)
-		}
-		return s.Acquire(context.Background(), req)
-	})
-}
-
-func (c client) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	replies, err := ask(ctx, c.server, "renew", func(s storage) ([]driver.Reply, error) {
-		replies := make([]driver.Reply, len(refs))
-		s.Renew(context.Background(), refs, func(i int, reply driver.Reply, _ error) { replies[i] = reply })
-		return replies, nil
-	})
-	for i := range refs {
-		if err != nil {
-			each(i, driver.Reply{}, err)
-		} else {
-			each(i, replies[i], nil)
-		}
-	}
-}
-
-func (c client) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	return ask(ctx, c.server, "release", func(s storage) (driver.Reply, error) { return s.Release(context.Background(), ref) })
-}
-
-func (c client) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	return ask(ctx, c.server, "inspect", func(s storage) (driver.Snapshot, error) { return s.Inspect(context.Background(), key) })
-}
-
-func (c client) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	return ask(ctx, c.server, "break", func(s storage) (driver.Reply, error) {
-		return s.Break(context.Background(), key, id, reason)
-	})
-}
-
-func (c client) List(context.Context, string, string) ([]string, string, error) {
-	return nil, "", errors.ErrUnsupported
-}
-
-func (c client) Marked(ctx context.Context) (driver.Mark, bool, error) {
-	type answer struct {
-		mark driver.Mark
-		ok   bool
-	}
-	got, err := ask(ctx, c.server, "marked", func(s storage) (a answer, err error) {
-		a.mark, a.ok, err = s.Marked(context.Background())
-		return a, err
-	})
-	return got.mark, got.ok, err
-}
-
-func (c client) Reserve(ctx context.Context, by string, life time.Duration) (bool, error) {
-	return ask(ctx, c.server, "reserve", func(s storage) (bool, error) { return s.Reserve(context.Background(), by, life) })
-}
-
-func (c client) Mark(ctx context.Context, mark driver.Mark, by string) error {
-	_, err := ask(ctx, c.server, "mark", func(s storage) (any, error) { return nil, s.Mark(context.Background(), mark, by) })
-	return err
-}
-
-// Watch listens to the store that the server has now.
-func (c client) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	c.mu.Lock()
-	store := c.store
-	c.mu.Unlock()
-	return store.Watch(f)
-}
-
-func (c client) Close() error { return nil }

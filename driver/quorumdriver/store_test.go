@@ -132,7 +132,7 @@ func TestWaiters_AskFromTimeToTimeWhenNoHintComes(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		var deaf []driver.Driver
 		for _, s := range all {
-			deaf = append(deaf, struct{ driver.Driver }{client{s}})
+			deaf = append(deaf, struct{ driver.Driver }{s.client()})
 		}
 		a.acquire("a", driver.Granted, lasting(time.Minute))
 		got := lockLater(t, clientOf(t, open(t, deaf)))
@@ -348,8 +348,7 @@ func TestClose_WaitsForWhatIsReleasedInTheBackground(t *testing.T) {
 func TestClose_IsBoundedWhenANodeHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := servers(3)
-		hung := &ignorant{client: client{all[2]}}
-		s, err := quorumdriver.New([]driver.Driver{client{all[0]}, client{all[1]}, hung})
+		s, err := quorumdriver.New([]driver.Driver{all[0].client(), all[1].client(), new(ignorant).on(all[2])})
 		noError(t, err)
 		all[2].stop()
 		asker{t, s}.acquire("a", driver.Granted)
