@@ -63,7 +63,7 @@ var leaseRows = []row{
 		a, m := l.client(leasehold.WithTTL(life))
 		b, _ := l.client()
 		lease := l.lock(a)
-		_, err := m.whole.Release(context.Background(), driver.Ref{Key: l.key, ID: lease.ID()})
+		_, err := m.store.Release(context.Background(), driver.Ref{Key: l.key, ID: lease.ID()})
 		l.must(err)
 		next := l.lock(b)
 		l.ended(lease, life)

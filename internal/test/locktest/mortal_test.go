@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // mortal is a driver whose process can die, and whose replies can be lost.
 type mortal struct {
-	whole
+	*intercept.Driver
+	store driver.Driver
 	lag   time.Duration // of a message to the store, and of an answer
 	asked atomic.Int64  // requests for leases and renewals
 	deaf  atomic.Bool   // hints do not arrive
@@ -27,12 +29,15 @@ type mortal struct {
 	sub      driver.Subscription
 }
 
-// whole is a driver with the optional interfaces that all stores of the project have.
-type whole interface {
-	driver.Driver
-	driver.Watcher
-	driver.Inspector
-	driver.Breaker
+func newMortal(store driver.Driver, lag time.Duration) *mortal {
+	m := &mortal{store: store, lag: lag}
+	m.Driver = intercept.New(store, m.through)
+	m.Hint = func(h driver.Hint, hear func(driver.Hint)) {
+		if !m.isDead() && !m.deaf.Load() {
+			hear(h)
+		}
+	}
+	return m
 }
 
 // fault is a failure of a request that the store serves.
@@ -50,11 +55,7 @@ var (
 
 // Watch implements [driver.Watcher]. It delivers no hints after the death, nor while deaf.
 func (m *mortal) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	sub, err := m.whole.Watch(func(h driver.Hint) {
-		if !m.isDead() && !m.deaf.Load() {
-			f(h)
-		}
-	})
+	sub, err := m.Driver.Watch(f)
 	if err == nil {
 		m.mu.Lock()
 		m.sub = sub
@@ -121,53 +122,34 @@ func (m *mortal) next(faults *[]fault) (f fault, ok bool) {
 	return f, true
 }
 
-// suffer applies the fault to a reply that has come.
-func suffer(ctx context.Context, f fault) (driver.Reply, error) {
-	if f == silent {
+// through sends a message, unless the process is dead, and applies a fault to the reply.
+func (m *mortal) through(ctx context.Context, msg *intercept.Message, send func(context.Context) error) error {
+	dead, faults := errDead, new([]fault)
+	switch msg.Verb {
+	case intercept.Acquire:
+		m.asked.Add(1)
+		faults = &m.acquires
+	case intercept.Renew:
+		m.asked.Add(int64(len(msg.Refs)))
+	case intercept.Release:
+		dead = fmt.Errorf("%w: %w", driver.ErrInvalid, errDead) // a retry is pointless
+		faults = &m.releases
+	default:
+		return send(ctx)
+	}
+	if !m.begin() {
+		return dead
+	}
+	time.Sleep(m.lag)
+	err := send(ctx)
+	m.end()
+	time.Sleep(m.lag)
+	switch f, ok := m.next(faults); {
+	case ok && f == silent:
 		<-ctx.Done()
-		return driver.Reply{}, ctx.Err()
+		return ctx.Err()
+	case ok:
+		return errLost
 	}
-	return driver.Reply{}, errLost
-}
-
-func (m *mortal) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	m.asked.Add(1)
-	if !m.begin() {
-		return driver.Reply{}, errDead
-	}
-	time.Sleep(m.lag)
-	reply, err := m.whole.Acquire(ctx, req)
-	m.end()
-	time.Sleep(m.lag)
-	if f, ok := m.next(&m.acquires); ok {
-		return suffer(ctx, f)
-	}
-	return reply, err
-}
-
-func (m *mortal) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if !m.begin() {
-		return driver.Reply{}, fmt.Errorf("%w: %w", driver.ErrInvalid, errDead) // a retry is pointless
-	}
-	time.Sleep(m.lag)
-	reply, err := m.whole.Release(ctx, ref)
-	m.end()
-	time.Sleep(m.lag)
-	if f, ok := m.next(&m.releases); ok {
-		return suffer(ctx, f)
-	}
-	return reply, err
-}
-
-func (m *mortal) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	m.asked.Add(int64(len(refs)))
-	if !m.begin() {
-		for i := range refs {
-			each(i, driver.Reply{}, errDead)
-		}
-		return
-	}
-	defer m.end()
-	time.Sleep(m.lag)
-	m.whole.Renew(ctx, refs, each)
+	return err
 }

@@ -77,7 +77,7 @@ var severalRows = []row{
 	{"K12_LossOfOneIsLossOfAll/deleted", func(l *lab) {
 		_, m := l.client()
 		l.lose(func(_ *leasehold.Client, p *leasehold.Lease) {
-			_, err := m.whole.Release(context.Background(), driver.Ref{Key: p.Key(), ID: p.ID()})
+			_, err := m.store.Release(context.Background(), driver.Ref{Key: p.Key(), ID: p.ID()})
 			l.must(err)
 		}, leasehold.ErrLost)
 	}},

@@ -123,11 +123,10 @@ const clean = 10 * time.Second
 
 // process returns a driver of the store as another process has one.
 func (l *lab) process() *mortal {
-	m := &mortal{whole: l.store.Open(l.TB).(whole), lag: lag}
 	if l.store.real {
-		m.lag = 0
+		return newMortal(l.store.Open(l.TB), 0)
 	}
-	return m
+	return newMortal(l.store.Open(l.TB), lag)
 }
 
 // client returns a client of the store as another process, which ends with the
