@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/test/history"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/internal/timing"
 )
 
@@ -35,17 +36,17 @@ var (
 	errDead = fmt.Errorf("%w: the process is dead", driver.ErrInvalid)
 )
 
-// Wrap returns a driver that adds faults to d.
+// Wrap returns a driver that adds faults to d, which sends hints. A renewal is one request for all of its
+// leases.
 func Wrap(d driver.Driver, f Faults) driver.Driver {
-	w := &faulty{Driver: d, Faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 1))}
-	if watcher, ok := driver.As[driver.Watcher](d); ok {
-		return &deaf{w, watcher}
-	}
+	w := &faulty{Faults: f, rnd: rand.New(rand.NewPCG(f.Seed, 1))}
+	w.Driver = intercept.New(d, w.through)
+	w.Hint = w.hint
 	return w
 }
 
 type faulty struct {
-	driver.Driver
+	*intercept.Driver
 	Faults
 	strays sync.WaitGroup
 
@@ -54,12 +55,15 @@ type faulty struct {
 }
 
 // Supports implements [driver.Limited].
-func (f *faulty) Supports(req driver.Request) error { return driver.Supports(f.Driver, req) }
+func (f *faulty) Supports(req driver.Request) error { return driver.Supports(f.Store(), req) }
 
-// Close waits for requests that are still on their way.
-func (f *faulty) Close() error {
-	f.strays.Wait()
-	return f.Driver.Close()
+// through sends a request under a fault. Close waits for requests that are still on their way.
+func (f *faulty) through(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+	if m.Verb == intercept.Close {
+		f.strays.Wait()
+		return send(ctx)
+	}
+	return f.suffer(ctx, f.draw(requestFaults), send)
 }
 
 // fault is the fault of one request.
@@ -92,10 +96,10 @@ func (f *faulty) over(what fault) {
 func (f *faulty) dead() bool { return f.Dead != nil && f.Dead() }
 
 // suffer makes a request under the fault.
-func (f *faulty) suffer(ctx context.Context, what fault, ask func(context.Context) (driver.Reply, error)) (driver.Reply, error) {
-	do := func(ctx context.Context) (driver.Reply, error) {
+func (f *faulty) suffer(ctx context.Context, what fault, ask func(context.Context) error) error {
+	do := func(ctx context.Context) error {
 		if f.dead() {
-			return driver.Reply{}, errDead
+			return errDead
 		}
 		return ask(ctx)
 	}
@@ -105,99 +109,57 @@ func (f *faulty) suffer(ctx context.Context, what fault, ask func(context.Contex
 	defer f.over(what)
 	switch what.name {
 	case "request lost":
-		return driver.Reply{}, errLost
+		return errLost
 	case "reply lost":
-		_, _ = do(ctx)
-		return driver.Reply{}, errLost
+		_ = do(ctx)
+		return errLost
 	case "request late":
 		timing.Sleep(ctx, what.late)
 		return do(ctx)
 	case "reply late":
-		reply, err := do(ctx)
+		err := do(ctx)
 		if !timing.Sleep(ctx, what.late) {
-			return driver.Reply{}, fmt.Errorf("%w: %w", errLost, ctx.Err())
+			return fmt.Errorf("%w: %w", errLost, ctx.Err())
 		}
-		return reply, err
+		return err
 	case "reply hangs":
-		_, _ = do(ctx)
+		_ = do(ctx)
 	case "request strays":
 		// It reaches the store after the client has given up.
 		f.strays.Go(func() {
 			time.Sleep(what.late)
-			_, _ = do(context.Background())
+			_ = do(context.Background())
 		})
-		return driver.Reply{}, errLost
+		return errLost
 	}
 	<-ctx.Done()
-	return driver.Reply{}, ctx.Err()
-}
-
-func (f *faulty) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	return f.suffer(ctx, f.draw(requestFaults), func(ctx context.Context) (driver.Reply, error) { return f.Driver.Acquire(ctx, req) })
-}
-
-func (f *faulty) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	return f.suffer(ctx, f.draw(requestFaults), func(ctx context.Context) (driver.Reply, error) { return f.Driver.Release(ctx, ref) })
-}
-
-// Renew draws one fault for the batch, because a batch is one request to the server.
-func (f *faulty) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	what := f.draw(requestFaults)
-	if what.name == "" && !f.dead() {
-		f.Driver.Renew(ctx, refs, each)
-		return
-	}
-	replies, errs := make([]driver.Reply, len(refs)), make([]error, len(refs))
-	_, err := f.suffer(ctx, what, func(ctx context.Context) (driver.Reply, error) {
-		f.Driver.Renew(ctx, refs, func(i int, reply driver.Reply, err error) { replies[i], errs[i] = reply, err })
-		return driver.Reply{}, nil
-	})
-	if err != nil {
-		for i := range refs {
-			each(i, driver.Reply{}, err)
-		}
-		return
-	}
-	for i := range refs {
-		each(i, replies[i], errs[i])
-	}
-}
-
-// deaf is a faulty driver whose hints are lost, late or doubled as well.
-type deaf struct {
-	*faulty
-	watcher driver.Watcher
+	return ctx.Err()
 }
 
 var hintFaults = []string{"hint lost", "hint late", "hint doubled"}
 
-// Watch implements [driver.Watcher].
-func (d *deaf) Watch(hear func(driver.Hint)) (driver.Subscription, error) {
-	var mu sync.Mutex // one hint at a time, late ones too
-	tell := func(h driver.Hint) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !d.dead() {
+// hint delivers a hint, or loses, delays or doubles it.
+func (f *faulty) hint(h driver.Hint, hear func(driver.Hint)) {
+	tell := func() {
+		if !f.dead() {
 			hear(h)
 		}
 	}
-	return d.watcher.Watch(func(h driver.Hint) {
-		what := d.draw(hintFaults)
-		switch what.name {
-		case "hint lost":
-			d.over(what)
-			return
-		case "hint late":
-			d.strays.Go(func() {
-				time.Sleep(what.late)
-				tell(h)
-				d.over(what)
-			})
-			return
-		case "hint doubled":
-			tell(h)
-			d.over(what)
-		}
-		tell(h)
-	})
+	what := f.draw(hintFaults)
+	switch what.name {
+	case "hint lost":
+		f.over(what)
+	case "hint late":
+		f.strays.Go(func() {
+			time.Sleep(what.late)
+			tell()
+			f.over(what)
+		})
+	case "hint doubled":
+		tell()
+		f.over(what)
+		tell()
+	default:
+		tell()
+	}
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/test/checker"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // tries bounds the number of worlds for each mutant. Most mutants are found in nearly every
@@ -31,26 +31,11 @@ func TestMutants_AreCaught(t *testing.T) {
 		death  time.Duration
 		wants  []string // rules; the checker must report a violation of one of them
 	}{
-		{
-			"release without owner check", func(w *world) driver.Driver { return careless{w.store.Join()} },
-			0.5, time.Hour, []string{checker.Exclusion},
-		},
-		{
-			"queue that lets overtake", func(w *world) driver.Driver { return barging{w.store.Join()} },
-			0.1, time.Hour, []string{checker.Order},
-		},
-		{
-			"tokens repeat after a flush", func(w *world) driver.Driver { return &flushed{w.store.Join(), w} },
-			0.1, time.Hour, []string{checker.Tokens, checker.Fence},
-		},
-		{
-			"busy names the asker", func(w *world) driver.Driver { return echoing{w.store.Join()} },
-			0.1, time.Hour, []string{checker.Refusal},
-		},
-		{
-			"dead tickets block", func(w *world) driver.Driver { return patient{w.store.Join()} },
-			0.1, 10 * time.Minute, []string{checker.Wait, checker.Left},
-		},
+		{"release without owner check", careless, 0.5, time.Hour, []string{checker.Exclusion}},
+		{"queue that lets overtake", barging, 0.1, time.Hour, []string{checker.Order}},
+		{"tokens repeat after a flush", flushed, 0.1, time.Hour, []string{checker.Tokens, checker.Fence}},
+		{"busy names the asker", echoing, 0.1, time.Hour, []string{checker.Refusal}},
+		{"dead tickets block", patient, 0.1, 10 * time.Minute, []string{checker.Wait, checker.Left}},
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			var found []string
@@ -71,90 +56,74 @@ func TestMutants_AreCaught(t *testing.T) {
 	}
 }
 
-// careless releases all leases of a lock when one is released that has ended.
-type careless struct{ *memdriver.Driver }
-
-func (c careless) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	reply, err := c.Driver.Release(ctx, ref)
-	if err == nil && reply.State == driver.Gone {
-		snap, _ := c.Inspect(ctx, ref.Key)
-		for _, h := range snap.Holders {
-			_, _ = c.Driver.Release(ctx, driver.Ref{Key: ref.Key, ID: h.ID})
-		}
-	}
-	return reply, err
+// through passes all messages on.
+func through(ctx context.Context, _ *intercept.Message, send func(context.Context) error) error {
+	return send(ctx)
 }
 
-type barging struct{ *memdriver.Driver }
+// careless releases all leases of a lock when one is released that has ended.
+func careless(w *world) driver.Driver {
+	store := w.store.Join()
+	d := intercept.New(store, through)
+	d.Change = func(m *intercept.Message, reply *driver.Reply) {
+		if m.Verb != intercept.Release || reply.State != driver.Gone {
+			return
+		}
+		snap, _ := store.Inspect(context.Background(), m.Refs[0].Key)
+		for _, h := range snap.Holders {
+			_, _ = store.Release(context.Background(), driver.Ref{Key: m.Refs[0].Key, ID: h.ID})
+		}
+	}
+	return d
+}
 
-func (b barging) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	req.Policy = driver.Barging
-	return b.Driver.Acquire(ctx, req)
+func barging(w *world) driver.Driver {
+	return intercept.New(w.store.Join(), func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+		m.Request.Policy = driver.Barging
+		return send(ctx)
+	})
 }
 
 // echoing names the asker as the holder.
-type echoing struct{ *memdriver.Driver }
-
-func (e echoing) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := e.Driver.Acquire(ctx, req)
-	if err == nil && reply.State == driver.Busy && len(reply.Holders) > 0 {
-		reply.Holders[0].Owner = req.Owner
+func echoing(w *world) driver.Driver {
+	d := intercept.New(w.store.Join(), through)
+	d.Change = func(m *intercept.Message, reply *driver.Reply) {
+		if reply.State == driver.Busy && len(reply.Holders) > 0 {
+			reply.Holders[0].Owner = m.Request.Owner
+		}
 	}
-	return reply, err
+	return d
 }
 
 // patient keeps tickets for a day.
-type patient struct{ *memdriver.Driver }
-
-const day = 24 * time.Hour
-
-func (p patient) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if req.TicketTTL > 0 {
-		req.TicketTTL, req.ConfirmWindow = day, day
-	}
-	return p.Driver.Acquire(ctx, req)
-}
-
-func (p patient) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	refs = slices.Clone(refs)
-	for i := range refs {
-		if refs[i].TicketTTL > 0 {
-			refs[i].TicketTTL = day
+func patient(w *world) driver.Driver {
+	return intercept.New(w.store.Join(), func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+		const day = 24 * time.Hour
+		if m.Request.TicketTTL > 0 {
+			m.Request.TicketTTL, m.Request.ConfirmWindow = day, day
 		}
-	}
-	p.Driver.Renew(ctx, refs, each)
+		for i := range m.Refs {
+			if m.Refs[i].TicketTTL > 0 {
+				m.Refs[i].TicketTTL = day
+			}
+		}
+		return send(ctx)
+	})
 }
 
 // flushed restarts its tokens every 20 minutes.
-type flushed struct {
-	*memdriver.Driver
-	w *world
-}
-
-func (f *flushed) fewer(token int64) int64 {
-	if token == 0 {
-		return 0
+func flushed(w *world) driver.Driver {
+	fewer := func(token *int64) {
+		if *token > 0 {
+			hours := w.now() / int64(20*time.Minute)
+			*token += 1 - w.start.UnixMicro() - hours*(20*time.Minute).Microseconds()
+		}
 	}
-	hours := f.w.now() / int64(20*time.Minute)
-	return token - f.w.start.UnixMicro() - hours*(20*time.Minute).Microseconds() + 1
-}
-
-func (f *flushed) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	reply, err := f.Driver.Acquire(ctx, req)
-	reply.Token = f.fewer(reply.Token)
-	return reply, err
-}
-
-func (f *flushed) Watch(hear func(driver.Hint)) (driver.Subscription, error) {
-	return f.Driver.Watch(func(h driver.Hint) {
-		h.Token = f.fewer(h.Token)
+	d := intercept.New(w.store.Join(), through)
+	d.Change = func(_ *intercept.Message, reply *driver.Reply) { fewer(&reply.Token) }
+	d.Hint = func(h driver.Hint, hear func(driver.Hint)) {
+		fewer(&h.Token)
 		hear(h)
-	})
-}
-
-func (f *flushed) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	f.Driver.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
-		reply.Token = f.fewer(reply.Token)
-		each(i, reply, err)
-	})
+	}
+	return d
 }
