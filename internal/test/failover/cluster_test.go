@@ -2,11 +2,9 @@ package failover_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/internal/test/live"
@@ -60,84 +58,5 @@ func TestCluster_R6_HoldsAndWaitsGoOn(t *testing.T) {
 				outage.strike(t, primary, replica.Client().ClusterFailover(context.Background()).Err)
 			}, func() { outage.heal(primary) })
 		})
-	}
-}
-
-// L11
-func TestCluster_L11_OneNodeDownForThreeLeases(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	const ttl = 8 * time.Second
-	for name, strike := range map[string]func(*redistest.Server){
-		"hangs": (*redistest.Server).Stop, "killed": (*redistest.Server).Kill,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cluster := redistest.StartCluster(t, 3)
-			down := cluster.Nodes[1]
-			both(t, func(r *rig) acts {
-				c := r.client(clusterURL(cluster, "timeout=500ms"), leasehold.WithTTL(ttl), leasehold.WithRenewFraction(0.05), leasehold.WithReleaseTimeout(4*time.Second))
-				leases := r.spread(cluster, c, 90)
-				r.renewed(leases[down]...)
-				ends, began := losses(leases[down]), time.Now()
-				return acts{func() {
-					r.wantLostInTime(leases[down], ends)
-					time.Sleep(time.Until(began.Add(3 * ttl))) // the remaining leases have to be held all the time
-					for node, some := range leases {
-						if node != down {
-							r.wantHeld(some)
-						}
-					}
-					if stats := c.Stats(); int(stats.Lost) != len(leases[down]) || stats.Lost == 0 {
-						t.Errorf("%s: %d leases were on the node that is down: %+v", r.library, len(leases[down]), stats)
-					}
-					for node, some := range leases {
-						if node != down {
-							r.release(some[0])
-							r.release(r.lock(c, some[0].Key()))
-						}
-					}
-				}}
-			}, func() { strike(down) })
-		})
-	}
-}
-
-// losses returns channels that receive the time when each lease ends.
-func losses(leases []*leasehold.Lease) []chan time.Time {
-	ends := make([]chan time.Time, len(leases))
-	for i, l := range leases {
-		ends[i] = make(chan time.Time, 1)
-		context.AfterFunc(l.Context(), func() { ends[i] <- time.Now() })
-	}
-	return ends
-}
-
-// wantLostInTime waits until all leases are lost, each by its deadline.
-func (r *rig) wantLostInTime(leases []*leasehold.Lease, ends []chan time.Time) {
-	r.Helper()
-	for i, l := range leases {
-		select {
-		case at := <-ends[i]:
-			if cause := context.Cause(l.Context()); !errors.Is(cause, leasehold.ErrLost) {
-				r.Errorf("%s: %q: %v, want ErrLost", r.library, l.Key(), cause)
-			}
-			if late := at.Sub(l.Deadline()); late > 3*time.Second {
-				r.Errorf("%s: %q was lost %v after its deadline", r.library, l.Key(), late)
-			}
-		case <-time.After(patience):
-			r.Fatalf("%s: the lease of %q on a node that is down has not ended", r.library, l.Key())
-		}
-	}
-}
-
-// wantHeld checks that no lease has ended. A lease whose last renewal got no answer in time is
-// unconfirmed for a moment, and not lost.
-func (r *rig) wantHeld(leases []*leasehold.Lease) {
-	r.Helper()
-	for _, l := range leases {
-		if !l.State().Live() {
-			r.Errorf("%s: %q on a node that serves is %v: %v", r.library, l.Key(), l.State(), context.Cause(l.Context()))
-		}
 	}
 }
