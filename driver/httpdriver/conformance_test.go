@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
@@ -31,14 +32,6 @@ func service(tb testing.TB, store driver.Driver, opts ...server.Option) *server.
 		noErr(tb, store.Close())
 	})
 	return s
-}
-
-// noErr ends the test if err is not nil.
-func noErr(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // listen starts a server and returns its URL.
@@ -164,4 +157,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-var eventually = await.Until
+var (
+	eventually = await.Until
+	noErr      = ask.NoError
+)

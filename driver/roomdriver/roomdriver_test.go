@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/marktest"
 )
 
@@ -44,14 +45,7 @@ func shared(id string) driver.Request {
 	return req
 }
 
-func acquire(t *testing.T, d driver.Driver, req driver.Request, want driver.State) driver.Reply {
-	t.Helper()
-	reply, err := d.Acquire(t.Context(), req)
-	if err != nil || reply.State != want {
-		t.Fatalf("acquire %s: %+v, %v", req.ID, reply, err)
-	}
-	return reply
-}
+var acquire = ask.Acquire
 
 func release(t *testing.T, d driver.Driver, ref driver.Ref, want driver.State) {
 	t.Helper()

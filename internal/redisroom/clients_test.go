@@ -15,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/leaktest"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
@@ -79,14 +80,6 @@ func eachClient(t *testing.T, test func(t *testing.T, open func(url string) stor
 	}
 }
 
-// noErr ends the test if there is an error.
-func noErr(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // number returns a number that a server reports about itself.
 func number(t testing.TB, s *redistest.Server, section, name string) int64 {
 	t.Helper()
@@ -116,15 +109,6 @@ func waiting(key, id, notify string) driver.Request {
 	req := request(key, id)
 	req.TicketTTL, req.HintAddress = life, notify
 	return req
-}
-
-func acquire(t testing.TB, d driver.Driver, req driver.Request, want driver.State) driver.Reply {
-	t.Helper()
-	reply, err := d.Acquire(context.Background(), req)
-	if err != nil || reply.State != want {
-		t.Fatalf("acquire %s by %s: %+v, %v; want state %d", req.Key, req.ID, reply, err, want)
-	}
-	return reply
 }
 
 func release(t testing.TB, d driver.Driver, key, id string, want driver.State) driver.Reply {
@@ -209,3 +193,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	await.Until(t, ok, what)
 }
+
+var (
+	noErr   = ask.NoError
+	acquire = ask.Acquire
+)

@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/driver/rueidisdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/await"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
@@ -65,14 +66,10 @@ func pair(tb testing.TB, m *leasehold.Mutex) {
 	pairIn(context.Background(), tb, m)
 }
 
-var until = await.Until
-
-func noErr(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+var (
+	until = await.Until
+	noErr = ask.NoError
+)
 
 // lock takes the lock "k".
 func lock(tb testing.TB, c *leasehold.Client) *leasehold.Lease {
