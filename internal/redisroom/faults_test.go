@@ -21,8 +21,7 @@ import (
 
 var background = context.Background()
 
-// R1
-func TestScriptFlush_NobodyNotices(t *testing.T) {
+func TestScriptFlush_R1_NobodyNotices(t *testing.T) {
 	s := redistest.Start(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {
 		d := open(s.URL() + "?prefix=" + t.Name() + ":")

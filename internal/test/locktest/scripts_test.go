@@ -2,7 +2,6 @@ package locktest_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -97,33 +96,6 @@ func TestScripts_W4_CommandsOfWaitersAreFew(t *testing.T) {
 		cancel()
 		wg.Wait()
 		l.release(first)
-	})
-}
-
-func TestScripts_R1_ScriptFlushIsNotNoticed(t *testing.T) {
-	onScripts(t, func(l *lab, server *teststore.Redis) {
-		// It is renewed as often as a lease of a second.
-		a, _ := l.client(leasehold.WithTTL(30*time.Second), leasehold.WithRenewFraction(0.01))
-		b, _ := l.client()
-		first := l.lock(a)
-		var others []*leasehold.Lease
-		for i := range 50 {
-			others = append(others, l.on(fmt.Sprint(i)).lock(a))
-		}
-		got := l.queue(context.Background(), mutex, b, "b")
-		for range 30 {
-			server.FlushScripts()
-			time.Sleep(100 * time.Millisecond)
-		}
-		for _, lease := range others {
-			if lease.State() != leasehold.Held {
-				l.Fatalf("%s is %v", lease.Key(), lease.State())
-			}
-			server.FlushScripts()
-			l.release(lease)
-		}
-		l.release(first)
-		l.release(l.entered(got, slack))
 	})
 }
 

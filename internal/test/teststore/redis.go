@@ -121,13 +121,6 @@ func (r *Redis) cut() {
 	clear(r.subscribers)
 }
 
-// FlushScripts removes all scripts, as SCRIPT FLUSH does.
-func (r *Redis) FlushScripts() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.scripts)
-}
-
 // Mute ends all subscriptions and refuses further calls of Listen, until it is called with false.
 func (r *Redis) Mute(mute bool) {
 	r.mu.Lock()
