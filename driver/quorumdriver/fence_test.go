@@ -143,22 +143,6 @@ func TestAcquire_HR_B4_ANodeThatIsAheadIsLevelled(t *testing.T) {
 	})
 }
 
-// A lease expired, and another client had the lock in between. The next grant to its id is a
-// new one, although the process has not noticed the expiry.
-func TestAcquire_HR_B4_ALeaseThatWasOverGetsATokenOfItsOwn(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, all []*server, p asker) {
-		q := quorumOf(t, all)
-		p.acquire("a", driver.Granted)
-		time.Sleep(2 * ttl)
-		second := q.acquire("b", driver.Granted)
-		q.release("b", driver.Released)
-		synctest.Wait()
-		if again := p.acquire("a", driver.Granted); again.Token <= second.Token {
-			t.Errorf("token %d after %d", again.Token, second.Token)
-		}
-	})
-}
-
 // daysAhead is a node with a counter that a wrong clock has raised, or a node that answers late.
 type daysAhead struct {
 	*memdriver.Driver
