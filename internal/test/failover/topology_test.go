@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold"
-	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/internal/doctor"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
@@ -153,52 +151,4 @@ func leave(t *testing.T, cluster *redistest.Cluster, gone *redistest.Server) {
 			}
 		}
 	}
-}
-
-// TestCluster_HR_H7_NodesWithoutAName is also H5: a cluster that does not publish the names of
-// its nodes.
-func TestCluster_HR_H7_NodesWithoutAName(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	cluster := redistest.StartCluster(t, 3)
-	cluster.AddReplicas(cluster.Nodes[:3]...)
-	for _, node := range cluster.Nodes {
-		if err := node.Client().ConfigSet(context.Background(), "cluster-preferred-endpoint-type", "unknown-endpoint").Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	both(t, func(r *rig) acts {
-		return acts{func() {
-			url := "redis+cluster://" + cluster.Nodes[1].Addr() + "?replicas=1"
-			c := r.client(url)
-			names := make(map[string]bool)
-			for i := range 30 {
-				l := r.lock(c, fmt.Sprint("k", i))
-				names[l.Key()] = true
-			}
-			for key, err := range c.Keys(context.Background(), "") {
-				if err != nil {
-					t.Fatalf("%s: keys: %v", r.library, err)
-				}
-				delete(names, key)
-			}
-			if len(names) > 0 {
-				t.Errorf("%s: not listed: %v", r.library, names)
-			}
-			d, err := r.open(url + "&prefix=" + r.library + ":")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer d.Close()
-			report, err := doctor.Examine(context.Background(), d, time.Minute)
-			if err != nil || len(report.Nodes) != 3 {
-				t.Errorf("%s: doctor: %d nodes, %v", r.library, len(report.Nodes), err)
-			}
-			for _, f := range report.Findings {
-				if f.Severity == driver.Unsafe {
-					t.Errorf("%s: a false alarm: %+v", r.library, f)
-				}
-			}
-		}}
-	}, nothing)
 }
