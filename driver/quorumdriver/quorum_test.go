@@ -490,6 +490,7 @@ func TestQuorum_Q5_AReleaseComesAfterWhatHeals(t *testing.T) {
 		all[2].delay(100 * time.Millisecond)
 		a.renewed("a", driver.Granted)
 		time.Sleep(250 * time.Millisecond) // the node has answered Gone, and is asked again
+		all[2].delay(0)                    // a release that is sent now arrives first
 		a.release("a", driver.Released)
 		time.Sleep(time.Second)
 		wantInside(t, all)
