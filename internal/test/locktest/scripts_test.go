@@ -44,34 +44,6 @@ func onScripts(t *testing.T, run func(l *lab, server *teststore.Redis)) {
 	})
 }
 
-func TestScripts_W3_ListeningStartsAgainAfterACut(t *testing.T) {
-	onScripts(t, func(l *lab, server *teststore.Redis) {
-		a, _ := l.client()
-		b, _ := l.client()
-		wait := func(then func()) time.Duration {
-			first := l.lock(a)
-			got := l.queue(context.Background(), mutex, b, "b")
-			l.listening(a, 1)
-			then()
-			start := time.Now()
-			l.release(first)
-			o := l.receive(got, patience)
-			l.must(o.err)
-			l.release(o.lease)
-			return o.at.Sub(start)
-		}
-		if got := wait(func() { server.Mute(true) }); got > 2*time.Second {
-			l.Errorf("without wake-ups: waited %v", got)
-		}
-		server.Mute(false)
-		time.Sleep(patience) // until it has subscribed again
-		// A request that polls would take most of a second.
-		if got := wait(func() {}); got > 300*time.Millisecond {
-			l.Errorf("subscribed again: waited %v", got)
-		}
-	})
-}
-
 func TestScripts_W4_CommandsOfWaitersAreFew(t *testing.T) {
 	onScripts(t, func(l *lab, server *teststore.Redis) {
 		const waiters = 50

@@ -28,8 +28,7 @@ type Redis struct {
 	kept        microscope.Keys
 	scripts     map[string]string // scripts that were sent, by their digests
 	restarts    uint64
-	runs        int  // of scripts
-	mute        bool // subscriptions are refused
+	runs        int // of scripts
 	subscribers map[*subscriber]bool
 }
 
@@ -119,14 +118,6 @@ func (r *Redis) cut() {
 		close(s.cut)
 	}
 	clear(r.subscribers)
-}
-
-// Mute ends all subscriptions and refuses further calls of Listen, until it is called with false.
-func (r *Redis) Mute(mute bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mute = mute
-	r.cut()
 }
 
 // Runs returns how many scripts ran, or were unknown.
@@ -244,21 +235,15 @@ func (c *client) Run(ctx context.Context, cmds [][]string, _ redisroom.Acks, eac
 	}
 }
 
-// errCut is returned by Listen when the server ends or refuses the subscription.
+// errCut is returned by Listen when the server ends the subscription.
 var errCut = errors.New("connection lost")
 
 func (c *client) Listen(ctx context.Context, channels []string, up func(), message func(string)) error {
 	r := c.server
 	s := &subscriber{channels, make(chan string, 1000), make(chan struct{})}
 	r.mu.Lock()
-	mute := r.mute
-	if !mute {
-		r.subscribers[s] = true
-	}
+	r.subscribers[s] = true
 	r.mu.Unlock()
-	if mute {
-		return errCut
-	}
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
