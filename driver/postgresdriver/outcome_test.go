@@ -36,7 +36,7 @@ func TestCuts_PartOfAnAnswerLeavesTheOutcomeUnknown(t *testing.T) {
 	d := warm(t, openURL(t, proxy.URL()+asText))
 	unknown := func(what, tag string, call func() error) {
 		acquire(t, d, mutex(what+tag, "a"), driver.Granted) // connects again
-		cut := proxy.CutWithin("COMMIT\x00", tag) // not the isolation level
+		cut := proxy.CutWithin("COMMIT\x00", tag)           // not the isolation level
 		if err := call(); err == nil || errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("%s, cut before %s: %v, want an error that leaves the outcome unknown", what, tag, err)
 		}
