@@ -145,7 +145,7 @@ func refusal(cause string, err error) *problem {
 	all := Causes()
 	p := newProblem(all[slices.IndexFunc(all, func(c *Cause) bool { return c.Name == cause })], "%v", err)
 	if p.Cause == Draining || p.Cause == TooMany {
-		p.After(retryLater)
+		return p.After(retryLater)
 	}
 	return p
 }

@@ -278,7 +278,7 @@ func (c *Config) check() error {
 	case c.Kind == Cluster && c.DB != 0:
 		return errors.New("a cluster has database 0 only")
 	}
-	return c.Options.Check()
+	return c.Check()
 }
 
 // replicas reads by how many replicas, and how soon, grants are acknowledged.

@@ -142,7 +142,7 @@ func (m *mailedHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
 	err = m.mail(req.Context(), req.Method, func(ctx context.Context) error {
 		copied := req.Clone(ctx)
 		copied.Body = io.NopCloser(strings.NewReader(body))
-		resp, err := m.next().RoundTrip(copied)
+		resp, err := m.next().RoundTrip(copied) //nolint:bodyclose // readAll closes it
 		if err != nil {
 			return err
 		}

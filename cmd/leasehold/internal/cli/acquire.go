@@ -64,7 +64,7 @@ type leftLease struct {
 
 // print prints the lease's id and token.
 func (spec *lockSpec) print(lease *leasehold.Lease, out io.Writer) error {
-	return spec.flags.print(out, leftLease{
+	return spec.flags.printResult(out, leftLease{
 		Key: lease.Key(), Lease: lease.ID(), Token: lease.Token(), Places: lease.Places(), Owner: spec.owner, TTL: spec.ttl().Milliseconds(),
 	}, fmt.Sprintln(lease.ID(), lease.Token()))
 }

@@ -139,7 +139,7 @@ func (f *breakFlags) tell(cmd *cobra.Command, s driver.Snapshot, id string) erro
 			of = fmt.Sprintf(" of %s, which waited for %s", printable(q.Owner), span(age(q.Since)))
 		}
 	}
-	return f.print(cmd.OutOrStdout(), b, fmt.Sprintf("%s: broke lease %s%s\n%s", printable(s.Key), id, of, then))
+	return f.printResult(cmd.OutOrStdout(), b, fmt.Sprintf("%s: broke lease %s%s\n%s", printable(s.Key), id, of, then))
 }
 
 func ofHolder(h driver.Holder) string {

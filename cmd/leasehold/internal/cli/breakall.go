@@ -177,7 +177,7 @@ func (f *breakFlags) report(cmd *cobra.Command, s driver.Snapshot, outcome, fail
 	case "gone":
 		text = fmt.Sprintf("%s: lease %s of %s had ended", printable(s.Key), h.ID, ownerName(h.Owner, false))
 	}
-	return f.print(cmd.OutOrStdout(), f.selectedLease(s, outcome, failure), text+"\n")
+	return f.printResult(cmd.OutOrStdout(), f.selectedLease(s, outcome, failure), text+"\n")
 }
 
 func (f *breakFlags) selectedLease(s driver.Snapshot, outcome, failure string) broken {

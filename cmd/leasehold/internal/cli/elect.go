@@ -114,7 +114,7 @@ func (f *electFlags) printLeader(cmd *cobra.Command, args []string, client *leas
 	if err != nil {
 		return err
 	}
-	return f.print(cmd.OutOrStdout(), leaderView{
+	return f.printResult(cmd.OutOrStdout(), leaderView{
 		Key: args[0], Owner: l.Owner, Value: l.Value, Lease: l.ID, Token: l.Token, Since: l.Since,
 	}, printable(cmp.Or(l.Value, l.Owner))+"\n")
 }

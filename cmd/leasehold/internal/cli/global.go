@@ -135,8 +135,8 @@ func (g *global) withClient(use func(*cobra.Command, []string, *leasehold.Client
 	}
 }
 
-// print prints a result: value as a line of JSON with --json, and text otherwise.
-func (g *global) print(w io.Writer, value any, text string) error {
+// printResult prints value as a line of JSON with --json, and text otherwise.
+func (g *global) printResult(w io.Writer, value any, text string) error {
 	if g.json {
 		return json.NewEncoder(w).Encode(value)
 	}

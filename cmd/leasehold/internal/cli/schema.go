@@ -35,7 +35,7 @@ UPDATE and DELETE on the tables.
 			if err != nil {
 				return err
 			}
-			return g.print(cmd.OutOrStdout(), map[string]string{"sql": sql}, sql)
+			return g.printResult(cmd.OutOrStdout(), map[string]string{"sql": sql}, sql)
 		},
 	}
 }

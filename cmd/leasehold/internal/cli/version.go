@@ -17,7 +17,7 @@ func newVersion(g *global) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			version, revision := build()
 			described := map[string]string{"version": version, "revision": revision, "go": runtime.Version()}
-			return g.print(cmd.OutOrStdout(), described, versionText())
+			return g.printResult(cmd.OutOrStdout(), described, versionText())
 		},
 	}
 }

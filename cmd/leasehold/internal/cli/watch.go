@@ -58,7 +58,7 @@ func (g *global) watch(cmd *cobra.Command, args []string, client *leasehold.Clie
 
 func (g *global) change(w io.Writer, s driver.Snapshot) error {
 	now := time.Now()
-	return g.print(w, struct {
+	return g.printResult(w, struct {
 		Time time.Time `json:"time"`
 		wire.Lock
 	}{now, wire.LockOf(s)}, fmt.Sprintf("%s %s\n", now.Format(time.TimeOnly), summary(s)))

@@ -33,7 +33,7 @@ func forwardedHere() []os.Signal {
 func anchored(group int) bool { return findChild(unix.P_PGID, group, 0) == nil }
 
 // childless reports whether the caller certainly has no children.
-func childless() bool { return findChild(unix.P_ALL, 0, unix.WALL) == unix.ECHILD }
+func childless() bool { return errors.Is(findChild(unix.P_ALL, 0, unix.WALL), unix.ECHILD) }
 
 // findChild returns ECHILD if the caller has no such child. It reaps none.
 func findChild(idType, id, options int) error {
