@@ -82,8 +82,10 @@ type answer[V any] struct {
 
 // question is one that waits for its turn or for the store.
 type question struct {
-	sent bool          // to the store
-	done chan struct{} // closed when there is an answer, or when its caller has left before its turn
+	callers int  // that wait for the answer
+	sent    bool // to the store
+	leave   context.CancelFunc
+	done    chan struct{} // closed when there is an answer
 }
 
 // ErrBusy is the error of a question that was not asked, because there are too many.
@@ -97,36 +99,39 @@ var errLate = fmt.Errorf("%w: no answer in time", driver.ErrUnavailable)
 func (s *shared[K, V]) get(ctx context.Context, key K) answer[V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for {
-		a := s.all[key]
-		if a == nil {
-			a = new(answer[V])
-		}
-		switch {
-		case time.Since(a.asked) < s.fresh:
-			return *a
-		case ctx.Err() != nil:
-			return a.but(ErrBusy)
-		}
-		if a.asking == nil {
-			if err := s.begin(ctx, key, a); err != nil {
-				return a.but(err)
-			}
-		}
-		q := a.asking
-		s.mu.Unlock()
-		select {
-		case <-q.done:
-		case <-ctx.Done():
-		}
-		s.mu.Lock()
-		switch {
-		case q.sent && a.asking != q:
-			return *a
-		case q.sent:
-			return a.but(errLate)
+	a := s.all[key]
+	if a == nil {
+		a = new(answer[V])
+	}
+	switch {
+	case time.Since(a.asked) < s.fresh:
+		return *a
+	case ctx.Err() != nil:
+		return a.but(ErrBusy)
+	case a.asking == nil && !s.begin(key, a):
+		return a.but(driver.ErrClosed)
+	}
+	q := a.asking
+	q.callers++
+	s.mu.Unlock()
+	select {
+	case <-q.done:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	q.callers--
+	switch {
+	case a.asking != q:
+		return *a
+	case q.sent:
+		return a.but(errLate)
+	case q.callers == 0:
+		q.leave()
+		if a.asking = nil; a.asked.IsZero() {
+			delete(s.all, key)
 		}
 	}
+	return a.but(ErrBusy)
 }
 
 // but returns the answer with another error.
@@ -145,32 +150,34 @@ func (s *shared[K, V]) last(key K) answer[V] {
 	return answer[V]{}
 }
 
-// begin waits for the turn of a question, and sends it. Once sent it does not end with its
-// callers. If ctx ends before that, another caller that waits for the answer begins again. The
-// caller holds mu, except during the wait.
-func (s *shared[K, V]) begin(ctx context.Context, key K, a *answer[V]) error {
-	q := &question{done: make(chan struct{})}
-	s.sweep()
-	a.asking, s.all[key] = q, a
-	s.mu.Unlock()
-	err := ErrBusy
-	turn := s.pace.wait(ctx)
-	s.mu.Lock()
-	if turn {
-		q.sent = s.start(func() {
+// begin begins a question, which waits for its turn while a caller waits for it. Once sent it
+// does not end with its callers. It reports false if the service is about to end. The caller
+// holds mu.
+func (s *shared[K, V]) begin(key K, a *answer[V]) bool {
+	ctx, leave := context.WithCancel(context.Background())
+	q := &question{leave: leave, done: make(chan struct{})}
+	if !s.start(func() {
+		defer leave()
+		if s.pace.wait(ctx) && s.send(q) {
 			v, err := s.guarded(key)
 			s.end(a, v, err)
-		})
-		err = driver.ErrClosed
+		}
+	}) {
+		leave()
+		return false
 	}
-	if q.sent {
-		return nil
-	}
-	close(q.done)
-	if a.asking = nil; a.asked.IsZero() {
-		delete(s.all, key)
-	}
-	return err
+	s.sweep()
+	a.asking = q
+	s.all[key] = a
+	return true
+}
+
+// send notes that a question goes to the store, unless all its callers have left.
+func (s *shared[K, V]) send(q *question) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.sent = q.callers > 0
+	return q.sent
 }
 
 // end takes the answer to a question.
