@@ -112,12 +112,16 @@ func (s *turns) take(key string) []*turn {
 	return waiting[:n:n]
 }
 
-// begin makes calls about one key, and then the calls that arrived during these.
+// begin makes calls about one key, and then the calls that arrived during these, also if a fake
+// table ended its goroutine.
 func (d *Driver) begin(key string, turns []*turn) {
 	go func() {
-		for ; turns != nil; turns = d.turns.take(key) {
-			d.saveAll(turns)
-		}
+		defer func() {
+			if next := d.turns.take(key); next != nil {
+				d.begin(key, next)
+			}
+		}()
+		d.saveAll(turns)
 	}()
 }
 
