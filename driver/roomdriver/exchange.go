@@ -47,7 +47,7 @@ func (d *Driver) trade(ctx context.Context, c call, found Found, slack time.Dura
 	}
 	found.Token = counted + 1
 	next, _, refused := d.take(c, found, slack, counted)
-	if refused == nil && (!v.exchangeable(found.Record, next) || len(d.messages(v.wakes)) > 0) {
+	if refused == nil && (!v.exchangeable(found.Record, next) || len(d.messages(d.here(), v.wakes)) > 0) {
 		return false, Found{}
 	}
 	if refused != nil || same(found.Record, next) {

@@ -160,7 +160,7 @@ func (d *Driver) transact(ctx context.Context, calls []call) (skipped map[int]bo
 			return Change{Record: found.Record, Note: found.Note}
 		}
 		next[i] = record
-		return Change{Record: record, Note: note, Enters: v.enters, Mints: v.minted > 0, Token: v.passes, Messages: d.messages(v.wakes)}
+		return Change{Record: record, Note: note, Enters: v.enters, Mints: v.minted > 0, Token: v.passes, Messages: d.messages(d.here(), v.wakes)}
 	})
 	if err == nil {
 		for _, i := range left {

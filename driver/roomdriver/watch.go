@@ -87,12 +87,8 @@ func (l *letter) encode() (body string, err error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// messages returns the hints that are for other drivers.
-func (d *Driver) messages(wakes []room.Wake) (out []Message) {
-	if len(wakes) == 0 {
-		return nil
-	}
-	here := d.here()
+// messages returns the hints that are for other drivers than that with the ear here.
+func (d *Driver) messages(here string, wakes []room.Wake) (out []Message) {
 	for _, w := range wakes {
 		ear, number, ok := strings.Cut(w.Address, ".")
 		l := letter{To: number, Hint: w.Hint}
@@ -136,7 +132,7 @@ func (d *Driver) send(ctx context.Context, wakes []room.Wake) {
 		}
 	}
 	n, ok := d.table.(Notifier)
-	if out := d.messages(wakes); ok && d.tx == nil && len(out) > 0 {
+	if out := d.messages(here, wakes); ok && d.tx == nil && len(out) > 0 {
 		if d.rooms == nil { // they need no time
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
