@@ -25,7 +25,7 @@ func WithAuditLog(w io.Writer) Option {
 
 // Bounds of the trail.
 const (
-	maxFollowed = 200_000 // leases and places that are followed to their end, or asked about
+	maxFollowed = 200_000 // leases and places that are followed to their end
 	expireEvery = time.Second
 )
 
@@ -38,8 +38,9 @@ const (
 type trail struct {
 	log *audit.Log
 
-	mu  sync.Mutex
-	all map[leaseKey]*followed
+	mu       sync.Mutex
+	all      map[leaseKey]*followed
+	followed int // the number of entries with kept
 }
 
 // followed is a lease, or a place in the queue that may become one. The trail's mu guards
@@ -181,16 +182,21 @@ func (t *trail) lasts(f *followed, e *event, now time.Time) {
 
 // keep follows a lease, if there are not too many. The caller holds mu.
 func (t *trail) keep(f *followed) {
-	if f.kept || len(t.all) >= maxFollowed {
+	if f.kept || t.followed >= maxFollowed {
 		return
 	}
 	f.kept = true
+	t.followed++
 	t.all[leaseKey{f.line.Key, f.line.Lease}] = f
 }
 
 // drop stops following a lease: answers that are noted later are ignored. The caller holds mu.
 func (t *trail) drop(f *followed) {
-	f.ended, f.kept = true, false
+	f.ended = true
+	if f.kept {
+		f.kept = false
+		t.followed--
+	}
 	delete(t.all, leaseKey{f.line.Key, f.line.Lease})
 }
 
