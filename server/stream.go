@@ -101,11 +101,8 @@ func (e message) isFor(x *Exchange) bool {
 
 // changed pushes the state of a lock.
 func (f *stream) changed(now sight) {
-	if now.err != nil {
-		return
-	}
-	if text, err := json.Marshal(wire.LockOf(now.Snapshot)); err == nil { // every state can be encoded
-		f.push(message{wire.EventLock, json.RawMessage(text)})
+	if now.err == nil {
+		f.push(message{wire.EventLock, now.text()})
 	}
 }
 

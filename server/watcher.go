@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/timing"
+	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
 // Pace of the looks at locks that clients watch. A request through this service causes a look at
@@ -44,6 +46,7 @@ type sight struct {
 	driver.Snapshot
 	err  error
 	etag string
+	text func() json.RawMessage // of the event, for all streams; nil after an error
 }
 
 // interest is the interest of one client in a lock. It counts only looks that begin after it:
@@ -158,7 +161,10 @@ func (s *Server) look(ctx context.Context, key string) sight {
 		return sight{err: timing.OfRead(err), etag: "error"}
 	}
 	snap.Key = key
-	return sight{Snapshot: snap, etag: etag(&snap)}
+	return sight{Snapshot: snap, etag: etag(&snap), text: sync.OnceValue(func() json.RawMessage {
+		text, _ := json.Marshal(wire.LockOf(snap)) // every state can be encoded
+		return text
+	})}
 }
 
 // etag returns a tag of the holders and waiters that does not change by time alone. It is weak,
