@@ -220,9 +220,10 @@ func (a *acquireCall) wait() error {
 func (a *acquireCall) boundWait() {
 	ctx, cancel := context.WithDeadline(a.client.Context, a.end)
 	detach := context.AfterFunc(a.s.serving, cancel)
-	a.s.guard(ctx, a.x, a.r, cancel)
+	unguard := a.s.guard(a.x, a.r, cancel)
 	a.until = client{ctx, a.client.conn}
 	a.stop = func() {
+		unguard()
 		detach()
 		cancel()
 	}

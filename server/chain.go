@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/leasehold-go/leasehold/internal/oneline"
@@ -310,24 +311,34 @@ func (s *Server) authenticated(r *http.Request, name string) (auth.Principal, er
 var errAnother = errors.New("the credentials belong to another principal now")
 
 // guard calls lost when the principal of a request has lost the right of its route, so that its
-// wait ends. It compares the rights at each heartbeat, until ctx ends.
-func (s *Server) guard(ctx context.Context, x *Exchange, r *http.Request, lost context.CancelFunc) {
+// wait ends. It compares the rights at each heartbeat, until done is called.
+func (s *Server) guard(x *Exchange, r *http.Request, lost context.CancelFunc) (done func()) {
 	if s.cfg.auth == nil {
-		return
+		return func() {}
 	}
 	name, verb, lock := x.Principal.Name(), x.Route.Verb, x.Name
-	var compare func()
-	compare = func() {
-		if ctx.Err() != nil {
-			return
-		}
+	var mu sync.Mutex
+	var beat *time.Timer // nil after done
+	compare := func() {
 		if p, err := s.authenticated(r, name); err != nil || !p.May(verb, lock) {
 			lost()
 			return
 		}
-		time.AfterFunc(heartbeatEvery, compare)
+		mu.Lock()
+		defer mu.Unlock()
+		if beat != nil {
+			beat.Reset(heartbeatEvery)
+		}
 	}
-	time.AfterFunc(heartbeatEvery, compare)
+	mu.Lock()
+	defer mu.Unlock()
+	beat = time.AfterFunc(heartbeatEvery, func() { s.start(compare) }) // Close waits for it
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		beat.Stop()
+		beat = nil // a timer that is left would keep the request for a heartbeat
+	}
 }
 
 // authorize compares the rights of the principal with the verb of the route, for the lock in the
@@ -359,6 +370,9 @@ func (x *Exchange) may(verb auth.Verb, name string) bool {
 func (w *answer) refuse(err error) {
 	p := problemOf(err)
 	w.x.Cause, w.x.Err = p.Cause, err
+	if by := (stranger{}); errors.As(err, &by) {
+		w.x.Err = by.error
+	}
 	h := w.Header()
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", seconds(p.RetryAfter.Duration()))

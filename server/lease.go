@@ -260,18 +260,23 @@ const goneAtOnce = 8
 // has to find out which of them were released.
 func (s *Server) publishGone(ctx context.Context, gone []event) {
 	ctx = s.timeouts.begin(ctx, time.Now())
-	slots := make(chan struct{}, goneAtOnce)
+	next := make(chan *event, len(gone))
 	for i := range gone {
-		e := &gone[i]
-		look := func() {
-			slots <- struct{}{}
+		next <- &gone[i]
+	}
+	close(next)
+	look := func() {
+		for e := range next {
 			s.tellRelease(ctx, e)
 			s.publish(e)
 			s.trail.answered(e)
-			<-slots
 		}
+	}
+	for range min(len(gone), goneAtOnce) {
 		if !s.start(look) { // the service has ended
-			s.trail.answered(e)
+			for e := range next {
+				s.trail.answered(e)
+			}
 		}
 	}
 }

@@ -146,7 +146,7 @@ func (s *Server) change(r *http.Request, x *Exchange, name string, known []strin
 	defer leave()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	s.guard(ctx, x, r, cancel)
+	defer s.guard(x, r, cancel)()
 	changed := make(chan sight, 1)
 	defer s.watchers.watch(name, func(now sight) {
 		if now.err != nil || !matches(known, now.etag) {
