@@ -75,6 +75,7 @@ func inBubble(t *testing.T, n int, f func(t *testing.T, all []*server, a asker),
 func (a asker) begun() asker {
 	a.Helper()
 	a.acquire("before", driver.Granted)
+	synctest.Wait() // until all nodes have granted it: a release overtakes requests that wait
 	a.release("before", driver.Released)
 	synctest.Wait()
 	return a
