@@ -30,8 +30,8 @@ var (
 	// ErrNoQuorum: a majority of the stores that a quorum is made of did not
 	// answer, so that it is unknown whether the lock is held.
 	ErrNoQuorum = driver.ErrNoQuorum
-	// ErrNotReplicated: the replicas that were asked for did not acknowledge.
-	// A lock is then not taken, and leaves no traces in the store.
+	// ErrNotReplicated: the replicas that were asked for did not acknowledge, and the lock was not
+	// taken. The request left no traces if the error matches ErrUnavailable; else it matches ErrUnknown.
 	ErrNotReplicated = driver.ErrNotReplicated
 	// ErrMaxHold: the context of the lease ended because it reached WithMaxHold.
 	ErrMaxHold = session.ErrMaxHold
@@ -40,7 +40,7 @@ var (
 	// ErrContextEnded: the context that Lock was given ended before the lease was released.
 	// [EndedInfo] wraps this error and the cause of that context. The [context.Cause] of the
 	// lease's own context is that cause alone.
-	ErrContextEnded = errors.New("the context of its Lock ended")
+	ErrContextEnded = errors.New("the context given to Lock ended")
 	// ErrClosed: the client has been closed.
 	ErrClosed = session.ErrClosed
 

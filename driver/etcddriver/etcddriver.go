@@ -52,7 +52,7 @@ func open(l *link, o options) *Driver {
 // etcds connects by TLS. The port is 2379 by default. The path, without its first slash and
 // with a slash at the end, is the beginning of all keys; the parameter prefix sets that beginning
 // unchanged ([WithPrefix]). Further parameters: timeout ([WithTimeout]);
-// with etcds also ca, cert and key (files), server_name, and skip_verify=true.
+// with etcds also ca, cert and key (files), server-name, and skip-verify=true.
 //
 // Open makes no connection. An error matches [driver.ErrInvalid], and contains no password.
 func Open(url string, opts ...Option) (*Driver, error) {

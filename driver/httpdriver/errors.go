@@ -30,7 +30,7 @@ func (p *problem) Unwrap() error { return p.kind }
 func (p *problem) Advice() string {
 	switch p.cause() {
 	case "unauthenticated":
-		return "the service requires a token, as in https://:token@host or ?token_file=FILE, or a certificate, ?cert=FILE&key=FILE"
+		return "the service requires a token, as in https://:token@host or ?token-file=FILE, or a certificate, ?cert=FILE&key=FILE"
 	case "forbidden":
 		return "the operator of the service grants the rights; see --auth-file of leasehold serve"
 	case "unavailable":

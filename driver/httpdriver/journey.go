@@ -54,7 +54,7 @@ var (
 	errNoTLS        = errors.New("the service does not speak TLS at this port; its URL begins with http://")
 	errWantsTLS     = fmt.Errorf("%w: the service speaks TLS at this port; its URL begins with https://", driver.ErrPermanent)
 	errUnknownCA    = errors.New("the certificate of the service is signed by an authority that is not trusted; ?ca=FILE names one")
-	errWrongName    = errors.New("the certificate of the service is for another name; set it by ?server_name=NAME")
+	errWrongName    = errors.New("the certificate of the service is for another name; set it by ?server-name=NAME")
 	errCertificate  = errors.New("the certificate of the service is not valid")
 	errOurs         = errors.New("the service refuses our certificate, or requires one; ?cert=FILE&key=FILE gives it")
 	alertOfOldTLS   = `malformed HTTP response "\x15\x03`

@@ -40,12 +40,12 @@ func secure(t *testing.T, auth tls.ClientAuthType) (url, ca string) {
 // Such a call fails at once: the request was not sent, and a retry is pointless.
 func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
 	url, ca := secure(t, tls.NoClientCert)
-	right := open(t, url+"?ca="+ca+"&server_name=example.com")
+	right := open(t, url+"?ca="+ca+"&server-name=example.com")
 	ask.Acquire(t, right, request("k", "a"), driver.Granted)
 	plain := listen(t, aService(t))
 	for what, c := range map[string]struct{ url, hint string }{
 		"unknown authority": {url, "ca=FILE"},
-		"wrong name":        {url + "?ca=" + ca + "&server_name=elsewhere.test", "server_name=NAME"},
+		"wrong name":        {url + "?ca=" + ca + "&server-name=elsewhere.test", "server-name=NAME"},
 		"https to http":     {strings.Replace(plain, "http:", "https:", 1), "http://"},
 		"http to https":     {strings.Replace(url, "https:", "http:", 1), "https://"},
 	} {

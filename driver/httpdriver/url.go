@@ -18,11 +18,11 @@ import (
 //
 //	https://locks.example.com                      a service
 //	https://:token@locks.example.com/path          a token, and a path
-//	https://locks.example.com?token_file=/etc/leasehold/token
+//	https://locks.example.com?token-file=/etc/leasehold/token
 //
-// Parameters are timeout=5s; token_file, a file whose first line is the token, which is
+// Parameters are timeout=5s; token-file, a file whose first line is the token, which is
 // read for each request; and with
-// https:// ca, server_name, skip_verify=true and, for a client certificate, cert and key.
+// https:// ca, server-name, skip-verify=true and, for a client certificate, cert and key.
 // ca, cert and key are PEM files. Options override the URL; [WithClient] replaces all
 // TLS settings of the URL.
 //
@@ -65,7 +65,7 @@ func options(u *url.URL) (opts []Option, err error) {
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	timeout := q.Duration("timeout", DefaultTimeout)
-	file := q.Text("token_file", "")
+	file := q.Text("token-file", "")
 	token, err := tokenOf(u, file)
 	if err := oneline.Join(err, q.TLS(config, "https://"), q.Rest()); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func tokenOf(u *url.URL, file string) ([]Option, error) {
 	password, ok := u.User.Password()
 	switch {
 	case ok && file != "":
-		return nil, errors.New("a token and a token_file are too much")
+		return nil, errors.New("give a token or a token-file, not both")
 	case u.User.Username() != "":
 		return nil, errors.New("a token has no user; it is https://:token@host")
 	case file == "" && password == "":

@@ -106,7 +106,7 @@ const connections = 16
 //
 // Parameters are table, create=true, timeout=2s and poll=25ms, as the options of this package;
 // socket; tls, as that of go-sql-driver (false, true, skip-verify, preferred); and with tls=true
-// the files ca, cert and key, server_name, and skip_verify=true. Open makes no connection. An error
+// the files ca, cert and key, server-name, and skip-verify=true. Open makes no connection. An error
 // matches [driver.ErrInvalid], and contains no password.
 func Open(url string, opts ...Option) (*Driver, error) {
 	cfg, own, err := parse(url)

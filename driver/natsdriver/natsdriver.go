@@ -110,7 +110,7 @@ func New(nc *nats.Conn, opts ...Option) (*Driver, error) {
 //
 // A user without a password is a token. The parameters are create=true with replicas (1, 3 or 5, 1
 // by default), timeout (2s), creds, which is a file of credentials, and with tls:// also ca, cert,
-// key, server_name and skip_verify. All files are read for each connection, except ca. Open
+// key, server-name and skip-verify. All files are read for each connection, except ca. Open
 // makes no connection. An error matches [driver.ErrInvalid], and contains no password.
 //
 // The driver's connection buffers no requests. It pings the server twice during the timeout, and

@@ -59,9 +59,9 @@
 //
 // # Removal of records
 //
-// A record may be removed when the lock is free, without waiters, no delay or
-// forbidden id counts, and the counter has passed its token, or it is older than the memory. [End]
-// reads that time out of a record; a table can keep it in a column and look for it.
+// A record may be removed when the lock is free without waiters, no delay or forbidden id counts, and
+// either the counter has passed its token or the record is older than the memory. [End] reads that
+// time out of a record; a table can keep it in a column and look for it.
 // With a counter, or without a memory, a release removes the record at once. Otherwise a
 // record outlives its lock, and the conformance suite does not see whether the table removes
 // it: play the suite a second time with [WithMemory](0), and the suite for tables,
@@ -89,9 +89,9 @@
 //	map       8 bytes of an id's hash, little-endian → 2 × until (ms), + 1 if it was released
 //
 // A holder or waiter is id, owner, re-entrant, labels (map), since (ms), mode,
-// policy, weight, TTL, confirmation window, delay (ms each), minimum token, address,
-// rank, expiry (ms), token (0 is the last one), when it was called (ms), confirmed, visit. An int or a
-// bool is a zigzag varint; a str, list or map begins with its length as an unsigned
+// policy, weight, arrivals before it was called, confirmation window, delay (ms each), minimum token,
+// address, rank, expiry (ms), token (0 is the last one), when it was called (ms), confirmed, visit,
+// places (str). An int or a bool is a zigzag varint; a str, list or map begins with its length as an unsigned
 // varint, and the keys of a map are sorted.
 //
 // A truncated record, and any other data that is not a record of a known version, is

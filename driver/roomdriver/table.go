@@ -118,8 +118,8 @@ type Exchanger interface {
 	Exchange(ctx context.Context, x Exchange) (done bool, found Found, err error)
 }
 
-// Exchange is a conditional change of one record. A nil record is an absent one. If Before is nil,
-// it Mints. It has no note, no messages, and no token that the counter must pass.
+// Exchange is a conditional change of one record. A nil record is an absent one. With a nil Before,
+// Mints is set. Note, Messages and Token are not.
 type Exchange struct {
 	Key         string
 	Before      []byte

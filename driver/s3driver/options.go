@@ -84,7 +84,7 @@ func parse(rawURL string) (client *s3.Client, bucket string, opts []Option, err 
 	}
 	q := urlquery.Of(u)
 	region, endpoint := q.Text("region", ""), q.Text("endpoint", "")
-	anyStyle, pathStyle := !q.Has("path_style"), q.Bool("path_style")
+	anyStyle, pathStyle := !q.Has("path-style"), q.Bool("path-style")
 	opts = []Option{WithTimeout(q.Duration("timeout", defaultTimeout))}
 	if prefix := strings.Trim(u.Path, "/"); prefix != "" {
 		opts = append(opts, WithPrefix(prefix))

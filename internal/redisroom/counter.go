@@ -42,8 +42,8 @@ type reading struct {
 // began is the origin of Store.heard.
 var began = clock.Now()
 
-// least returns the token above which a counter has not fallen back, for a request that is
-// sent now. In a cluster a node may take over from another without a new connection or a
+// least returns a bound for a request that is sent now: a counter that is not above it has fallen
+// back, and must be seeded. In a cluster a node may take over from another without a new connection or a
 // redirection, so a reading may be another node's: every grant is seeded.
 func (s *Store) least(now time.Time, changes uint64) int64 {
 	r := s.reading.Load()

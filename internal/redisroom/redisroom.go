@@ -30,8 +30,7 @@ const (
 type Options struct {
 	// Prefix precedes every key.
 	Prefix string
-	// Timeout bounds how long a request is repeated that a cluster refuses
-	// while it moves a slot; each try the clients bound themselves.
+	// Timeout bounds a request, and how long it is repeated while a cluster moves its slot.
 	Timeout time.Duration
 	// Acks are asked for on every grant and renewal, unless it is nil.
 	Acks *Acks

@@ -56,7 +56,7 @@ func (c *Config) connect(ctx context.Context, addr string) (net.Conn, error) {
 	secure := tls.Client(nc, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = nc.Close()
-		return nil, dialError(nc, "tls", hint(err))
+		return nil, dialError(nc, "tls", withAdvice(err))
 	}
 	if bare {
 		return &bareConn{Conn: secure}, nil
@@ -75,8 +75,8 @@ type once struct{ err *net.OpError }
 func (o *once) Error() string { return o.err.Error() }
 func (o *once) Unwrap() error { return o.err }
 
-// hint returns advice on an error of TLS, or "".
-func hint(err error) error {
+// withAdvice adds advice to an error of TLS.
+func withAdvice(err error) error {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var record tls.RecordHeaderError

@@ -38,7 +38,7 @@ func TestParse_ReadsPasswordsFromFiles(t *testing.T) {
 		"redis://h?password-file=" + filepath.Join(dir, "none"): "no such file",
 		"redis://h?password-file=" + empty:                      "is empty",
 		"redis://h?password_file=" + dir:                        "directory",
-		"redis://:p@h?password-file=" + password:                "too much",
+		"redis://:p@h?password-file=" + password:                "not both",
 		"redis://h?sentinel-password-file=" + password:          "go with redis+sentinel",
 	} {
 		_, err := Parse(url)

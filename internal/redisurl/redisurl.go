@@ -15,17 +15,17 @@
 //	            limit of the wait for replicas, at most half of timeout; 1s or
 //	            half of timeout by default
 //	db          the number of the database
-//	password_file
+//	password-file
 //	            a file whose first line is the password; it is read for each connection
 //	master      the name of the primary, for sentinels
-//	sentinel_username, sentinel_password, sentinel_password_file
+//	sentinel-username, sentinel-password, sentinel-password-file
 //	            credentials of the sentinels, none by default
 //	cluster     true: the server is a node of a cluster
-//	client_name name shown by CLIENT LIST
+//	client-name name shown by CLIENT LIST
 //	ca          a file of trusted certificates, in addition to the system's
 //	cert, key   files of the client's own certificate and key
-//	server_name the name to expect in the server's certificate
-//	skip_verify true: accept any certificate
+//	server-name the name to expect in the server's certificate
+//	skip-verify true: accept any certificate
 package redisurl
 
 import (
@@ -183,7 +183,7 @@ func address(host, port string) (string, error) {
 	}
 	if h, p, err := net.SplitHostPort(host); err == nil {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return "", fmt.Errorf("a port is none of 1 to 65535; %s", storeurl.Encode)
+			return "", fmt.Errorf("a port must be 1 to 65535; %s", storeurl.Encode)
 		}
 		if h == "" {
 			h = "localhost"
@@ -209,9 +209,9 @@ func database(s string) (int, error) {
 func (c *Config) options(q *urlquery.Query) error {
 	c.Prefix = q.Text("prefix", c.Prefix)
 	c.Timeout = q.Duration("timeout", c.Timeout)
-	c.ClientName = q.Text("client_name", "")
+	c.ClientName = q.Text("client-name", "")
 	c.Master = q.Text("master", "")
-	c.SentinelUsername, c.SentinelPassword = q.Text("sentinel_username", ""), q.Text("sentinel_password", "")
+	c.SentinelUsername, c.SentinelPassword = q.Text("sentinel-username", ""), q.Text("sentinel-password", "")
 	if err := c.passwords(q); err != nil {
 		return err
 	}
@@ -247,15 +247,15 @@ func (c *Config) passwords(q *urlquery.Query) error {
 		user, password *string
 		login          **login
 	}{
-		{"password_file", &c.Username, &c.Password, &c.login},
-		{"sentinel_password_file", &c.SentinelUsername, &c.SentinelPassword, &c.sentinelLogin},
+		{"password-file", &c.Username, &c.Password, &c.login},
+		{"sentinel-password-file", &c.SentinelUsername, &c.SentinelPassword, &c.sentinelLogin},
 	} {
 		path := q.Text(f.name, "")
 		if path == "" {
 			continue
 		}
 		if *f.password != "" {
-			return fmt.Errorf("a password and a %s are too much", f.name)
+			return fmt.Errorf("give a password or a %s, not both", f.name)
 		}
 		read, err := urlquery.Secret(path)
 		if err != nil {
@@ -283,10 +283,10 @@ func (c *Config) check() error {
 
 // replicas reads by how many replicas, and how soon, grants are acknowledged.
 func (c *Config) replicas(q *urlquery.Query) error {
-	given := q.Has("replica_timeout")
+	given := q.Has("replica-timeout")
 	acks := redisroom.Acks{
 		Replicas: q.Number("replicas"),
-		Timeout:  q.Duration("replica_timeout", redisroom.DefaultReplicaTimeout(c.Timeout)),
+		Timeout:  q.Duration("replica-timeout", redisroom.DefaultReplicaTimeout(c.Timeout)),
 	}
 	switch {
 	case acks.Replicas > 0:

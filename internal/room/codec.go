@@ -144,7 +144,7 @@ func (c *codec) party(p *Party) {
 	codeInt(c, &p.Mode)
 	codeInt(c, &p.Policy)
 	codeInt(c, &p.Weight)
-	c.int(&p.Before) // once a TTL, unused since
+	c.int(&p.Before) // a TTL in records of earlier versions, which then has no effect
 	c.int(&p.Window)
 	c.int(&p.Delay)
 	c.int(&p.MinToken)

@@ -19,8 +19,7 @@ type renewable interface {
 	// Answer receives the outcome of the renewal that was sent at sent, and returns
 	// when the next is due. The zero time drops the task.
 	Answer(sent time.Time, reply driver.Reply, err error) (next time.Time)
-	// Slack returns how much before its due time the task may join a batch that leaves
-	// anyway. It is constant. The keeper holds its mutex, so Slack must not lock.
+	// Slack returns how early the task may join a batch that leaves anyway. It is constant. The keeper holds its mutex, so Slack must not lock.
 	Slack() time.Duration
 }
 
@@ -38,7 +37,7 @@ type task struct {
 	often  bool // see Press
 }
 
-// slack returns how much before its due time t may join a batch.
+// slack returns how early t may join a batch.
 func (t *task) slack() clock.Instant {
 	slack := t.of.Slack()
 	if t.often {

@@ -88,7 +88,7 @@ func (s *Session) Hears() bool { return s.listener.hears() }
 // Now returns the time of the clock that leases use.
 func (s *Session) Now() time.Time { return clock.Now() }
 
-// instant returns t in a third of the memory.
+// instant converts t to a form of 8 bytes.
 func (s *Session) instant(t time.Time) clock.Instant { return s.epoch.Instant(t) }
 
 func (s *Session) time(i clock.Instant) time.Time { return s.epoch.Time(i) }

@@ -139,15 +139,15 @@ func (s *Session) giveBackOnce(ctx context.Context, a *Abandoned, limit time.Dur
 	return err
 }
 
-// goOn releases ref in the background until the store answers, until until, or until the
-// session is closed. Close need not wait longer: the first release has already waited for
+// goOn releases ref in the background until the store answers, or until limit or the end of the
+// session. Close need not wait longer: the first release has already waited for
 // the release timeout.
-func (s *Session) goOn(ctx context.Context, t *Terms, ref driver.Ref, until time.Time) {
+func (s *Session) goOn(ctx context.Context, t *Terms, ref driver.Ref, limit time.Time) {
 	s.Background(func() {
 		ctx, cancel := s.whileOpen(ctx)
 		defer cancel()
 		if s.sleep(ctx, timing.Spread(timing.PollEvery)) {
-			_ = s.undo(ctx, t, &Abandoned{Ref: ref}, until)
+			_ = s.undo(ctx, t, &Abandoned{Ref: ref}, limit)
 		}
 	})
 }

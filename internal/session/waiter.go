@@ -16,8 +16,8 @@ type Waiter struct {
 	t     *Terms
 	req   driver.Request
 	task  task
-	woken chan struct{} // holds one token
-	news  chan struct{} // holds one token; nil without an observer
+	woken chan struct{} // holds one wake-up
+	news  chan struct{} // holds one wake-up; nil without an observer
 	place place         // in the session's line; set before the ticket is kept
 	next  *Waiter       // of the same lease id; guarded by the session's mutex
 

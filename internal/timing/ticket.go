@@ -3,10 +3,10 @@ package timing
 import "time"
 
 const (
-	// life is how long the ticket of a waiter with hints lives without being renewed,
+	// hintedLife is how long the ticket of a waiter with hints lives without being renewed,
 	// and heartbeat the interval of its renewals.
-	life      = 15 * time.Second
-	heartbeat = 5 * time.Second
+	hintedLife = 15 * time.Second
+	heartbeat  = 5 * time.Second
 	// pollLife and PollEvery are the same for a waiter without hints, which polls.
 	pollLife  = 3 * time.Second
 	PollEvery = 500 * time.Millisecond
@@ -30,7 +30,7 @@ func TicketLife(address string) time.Duration {
 	if address == "" {
 		return pollLife
 	}
-	return life
+	return hintedLife
 }
 
 // AskIn returns when to renew a ticket. told is its address in the store, and address the

@@ -90,7 +90,7 @@ func UndoIn(attempt int) time.Duration {
 // of the lease. At first it is short, since most outages are. If a store certainly did not
 // execute the request (notExecuted), because it was unreachable or refused it, a retry is
 // cheap, so its return is noticed within a second. A store that does not answer may be
-// overloaded. If attempts are counted, they are spread.
+// overloaded. Attempts that are counted are spread over the rest of the lease.
 func RenewIn(ttl, left time.Duration, n int, notExecuted, counted bool) time.Duration {
 	pause := min(ttl/12, left/4)
 	if !counted {

@@ -15,7 +15,7 @@ import (
 )
 
 // Query reads parameters, each once, and remembers the first that is wrong.
-// Their names may be written with - as well as with _.
+// Their names may also be written with _ instead of -.
 type Query struct {
 	values url.Values
 	err    error
@@ -30,7 +30,7 @@ func New(values url.Values) Query {
 	return q
 }
 
-func spelled(name string) string { return strings.ReplaceAll(name, "-", "_") }
+func spelled(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
 // Of returns a reader of a URL's parameters. It stores an error if the query is malformed, or if
 // a fragment hides a part of it, so that no parameter is ignored.
@@ -135,14 +135,14 @@ func (q *Query) Duration(name string, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// TLS reads ca, cert, key, server_name and skip_verify into the configuration.
+// TLS reads ca, cert, key, server-name and skip-verify into the configuration.
 // Without a configuration they are refused: they need a scheme such as the given one.
 func (q *Query) TLS(c *tls.Config, scheme string) error {
 	ca, cert, key := q.Text("ca", ""), q.Text("cert", ""), q.Text("key", "")
-	name, skip := q.Text("server_name", ""), q.Bool("skip_verify")
+	name, skip := q.Text("server-name", ""), q.Bool("skip-verify")
 	if c == nil {
 		if ca+cert+key+name != "" || skip {
-			return fmt.Errorf("ca, cert, key, server_name and skip_verify go with %s", scheme)
+			return fmt.Errorf("ca, cert, key, server-name and skip-verify go with %s", scheme)
 		}
 		return nil
 	}

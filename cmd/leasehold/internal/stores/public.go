@@ -64,7 +64,7 @@ func withoutSecret(pair string) (kept string, secret bool) {
 	if text, err := url.QueryUnescape(name); err == nil {
 		name = text
 	}
-	name = strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	switch {
 	case name == "node" || name == "listen":
 		text, err := url.QueryUnescape(value)
@@ -76,7 +76,7 @@ func withoutSecret(pair string) (kept string, secret bool) {
 			return "", true // a connection string of libpq
 		}
 		return name + "=" + url.QueryEscape(public), secret
-	case strings.HasSuffix(name, "password_file") || name == "token_file" || name == "passfile" || name == "creds":
+	case strings.HasSuffix(name, "password-file") || name == "token-file" || name == "passfile" || name == "creds":
 		return "", false
 	case strings.Contains(name, "password") || name == "token":
 		return "", true

@@ -122,7 +122,7 @@ func TestOpen_AService(t *testing.T) {
 	refuses(t, map[string]string{
 		"http://":                       "http://host/path",
 		"http://user:secret@h":          "no user",
-		"http://:secret@h?token-file=x": "too much",
+		"http://:secret@h?token-file=x": "not both",
 		"http://h?token-file=" + filepath.Join(dir, "missing"): "no such file",
 		"http://h?ca=x":         "https://",
 		"https://h?ca=" + token: "holds no certificate",
