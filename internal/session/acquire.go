@@ -101,7 +101,7 @@ func (s *Session) Change(ctx context.Context, t *Terms, req *driver.Request) (a 
 		if err = s.undo(ctx, t, &late, s.Now().Add(t.ReleaseTimeout)); err == nil {
 			return a, nil
 		}
-		err = s.withCause(ctx, unknown(fmt.Errorf("an earlier request may still be on its way: %w", err)))
+		err = s.withCause(ctx, earlierUnknown(fmt.Errorf("an earlier request may still be on its way: %w", err)))
 	}
 	s.recall(context.WithoutCancel(ctx), t, &late)
 	return a, err
@@ -130,7 +130,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		case err == nil && a.State == driver.Gone && !a.Broken && last != nil && !t.Policy.GoneAnswers:
 			// The id was rejected, so the outcome of the earlier tries is unknown.
 			*a = Answer{Unanswered: true}
-			return s.withCause(ctx, unknown(last))
+			return s.withCause(ctx, earlierUnknown(last))
 		case err == nil:
 			a.Unanswered = a.Unanswered || a.InFlight
 			if w != nil && last != nil {
@@ -166,7 +166,7 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 		a.sent = s.Now()
 	}
 	if a.Unanswered {
-		err = unknown(err)
+		err = earlierUnknown(err)
 	}
 	return s.withCause(ctx, err)
 }

@@ -35,7 +35,7 @@ func (s *Session) Confirm(ctx context.Context, t *Terms, ref driver.Ref, began t
 		uncertain = uncertain || !timing.Definite(err)
 		if timing.Permanent(err) || t.givesUp(s.timeLeft(&a, t, s.Now())) || !s.sleep(ctx, timing.BackOff(attempt)) {
 			if uncertain {
-				err = unknown(err)
+				err = earlierUnknown(err)
 			}
 			return g, s.withCause(ctx, err)
 		}

@@ -68,7 +68,7 @@ func (h *Hold) downgraded(sent time.Time, ttl time.Duration, reply *driver.Reply
 			h.mode = driver.Exclusive
 		}
 		if h.unsure {
-			return unknown(err)
+			return earlierUnknown(err)
 		}
 		return err
 	case h.ended != nil:

@@ -31,9 +31,9 @@ func Unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// unknown marks err, the error of the last of several tries, as an unknown outcome
+// earlierUnknown marks err, the error of the last of several tries, as an unknown outcome
 // because of an earlier try.
-func unknown(err error) error {
+func earlierUnknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, timing.Uncertain(err))
 }
 

@@ -51,7 +51,7 @@ func (h *Hold) Release(ctx context.Context, lost bool, limit time.Duration) erro
 	case err != nil:
 		h.goOn(ctx, ref, err)
 		if repeated {
-			return fmt.Errorf("release: %w", unknown(err))
+			return fmt.Errorf("release: %w", earlierUnknown(err))
 		}
 		return fmt.Errorf("release: %w", Unknown(err))
 	case lost:

@@ -131,7 +131,7 @@ func (h *Hold) refuse(a *rareState, err error) {
 		case h.ttl < h.asked && e.ttl < h.asked:
 			less = append(less, e)
 		case e.unsure:
-			e.outcome <- unknown(err)
+			e.outcome <- earlierUnknown(err)
 		default:
 			e.outcome <- err
 		}

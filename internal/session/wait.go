@@ -29,7 +29,7 @@ func (w *Waiter) Wait(ctx context.Context, a *Answer, observe func(Progress)) er
 //go:noinline
 func unserved(err error) error {
 	if over := (*Unserved)(nil); errors.Is(err, driver.ErrUnavailable) && !errors.As(err, &over) {
-		return unknown(err) // the lock may be handed over later
+		return earlierUnknown(err) // the lock may be handed over later
 	}
 	return err
 }
@@ -190,7 +190,7 @@ func (w *Waiter) giveUp(cause error) *Unserved {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.failed != nil {
-		u.Failed = unknown(w.failed) // as in Wait
+		u.Failed = earlierUnknown(w.failed) // as in Wait
 	}
 	return u
 }

@@ -196,7 +196,7 @@ func (w *Waiter) Answer(sent time.Time, reply driver.Reply, err error) time.Time
 		if left := w.timeLeft(); !w.t.givesUp(left) {
 			return w.s.Now().Add(min(timing.RetryIn(w.ticketAddress, w.failures), left))
 		}
-		w.err = unknown(w.s.withElapsed(w.failing, err)) // the lock may be handed over later
+		w.err = earlierUnknown(w.s.withElapsed(w.failing, err)) // the lock may be handed over later
 	case err != nil:
 		w.err = err
 	case reply.State == driver.Queued, reply.State == driver.Busy:
