@@ -40,7 +40,7 @@ var (
 	Released = &Cause{wire.CauseReleased, http.StatusGone, "The lease has been released",
 		"A lease id is used once. Take the lock again, with another lease id."}
 	Moved = &Cause{"moved", http.StatusConflict, "The lease has been asked for again",
-		"It was asked for by another way since, and has been left as it is."}
+		"Another request asked for it meanwhile, so it was not released."}
 	NotHeld = &Cause{wire.CauseNotHeld, http.StatusNotFound, "There is no such lease",
 		"The lease to be broken is not there; the lock is unchanged."}
 	Mismatch = &Cause{"mismatch", http.StatusUnprocessableEntity, "The lock is in use in another way",
