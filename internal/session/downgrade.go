@@ -75,7 +75,8 @@ func (h *Hold) downgraded(sent time.Time, ttl time.Duration, reply *driver.Reply
 		h.mu.Unlock()
 		return h.notHeld()
 	case reply.State != driver.Granted:
-		h.end(Gone(reply))
+		h.mu.Unlock()
+		h.endWith(Gone(reply), false)
 		return h.notHeld()
 	}
 	defer h.mu.Unlock()

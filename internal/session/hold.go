@@ -260,7 +260,9 @@ func (h *Hold) Live() bool {
 	if h.rareState != nil && h.rareState.failed != nil {
 		cause = fmt.Errorf("%w: %w", cause, h.rareState.failed)
 	}
-	h.end(cause)
+	h.mark(cause)
+	h.mu.Unlock()
+	h.tell(cause)
 	return false
 }
 
@@ -283,13 +285,6 @@ func (h *Hold) Cause() error {
 }
 
 func (h *Hold) notHeld() error { return fmt.Errorf("%w: %w", ErrNotHeld, h.Cause()) }
-
-// end ends the lease and reports it. The caller holds mu, which end releases.
-func (h *Hold) end(cause error) {
-	h.mark(cause)
-	h.mu.Unlock()
-	h.tell(cause)
-}
 
 // mark ends the lease; the caller must call tell next. The caller holds mu.
 func (h *Hold) mark(cause error) {
@@ -322,16 +317,22 @@ func (h *Hold) waiting() (all []extension) {
 }
 
 // broken ends the lease after a break.
-func (h *Hold) broken(reason string) { h.endWith(Broken(reason)) }
+func (h *Hold) broken(reason string) { h.endWith(Broken(reason), false) }
 
-// endWith ends the lease with cause, if it has not ended.
-func (h *Hold) endWith(cause error) {
+// endWith ends a live lease with cause, and reports whether it was live. If given is set the caller
+// gives the lease back.
+func (h *Hold) endWith(cause error, given bool) bool {
 	h.mu.Lock()
-	if h.ended != nil {
-		h.mu.Unlock()
-		return
+	live := h.ended == nil
+	if live {
+		h.given = given
+		h.mark(cause)
 	}
-	h.end(cause)
+	h.mu.Unlock()
+	if live {
+		h.tell(cause)
+	}
+	return live
 }
 
 // Gone returns the cause of the end of a lease that the store no longer has.
@@ -365,16 +366,4 @@ func (h *Hold) GoOn() {
 		h.s.keeper.Add(&h.task, h.s.Now())
 	}
 	h.winding = false
-}
-
-// quit ends a live lease, and reports whether the caller must give it back.
-func (h *Hold) quit(cause error) bool {
-	h.mu.Lock()
-	if h.ended != nil {
-		h.mu.Unlock()
-		return false
-	}
-	h.given = true
-	h.end(cause)
-	return true
 }

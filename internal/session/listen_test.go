@@ -198,7 +198,7 @@ func TestAlert_ListensOnceALeaseIsHeldForASecond(t *testing.T) {
 						t.Error(err)
 					}
 					time.Sleep(at.to - at.from)
-					h.endWith(ErrGone)
+					h.endWith(ErrGone, false)
 				}()
 			}
 			time.Sleep(3 * time.Hour)

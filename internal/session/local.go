@@ -28,7 +28,7 @@ func (s *Session) resign() {
 // process. The caller knows that the store no longer has the lease.
 func EndLocal(key, id string, cause error) {
 	if h := localHold(key, id); h != nil {
-		h.endWith(cause)
+		h.endWith(cause, false)
 	}
 }
 

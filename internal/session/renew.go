@@ -66,26 +66,43 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 		return time.Time{} // a late answer is ignored
 	}
 	h.events.Renewed(sent, &reply, err)
+	next, cause := h.judge(sent, &reply, err)
+	if cause != nil {
+		h.tell(cause)
+	}
+	return next
+}
+
+// judge returns when the next renewal is due, or the cause with which it has ended the lease. The
+// caller then calls tell.
+func (h *Hold) judge(sent time.Time, reply *driver.Reply, err error) (next time.Time, cause error) {
 	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch {
 	case h.ended != nil:
-		h.mu.Unlock()
-		return time.Time{}
+		return next, nil
 	case err == nil && reply.State == driver.Granted:
-		defer h.mu.Unlock()
 		h.uncontended = reply.Uncontended
-		return h.renewed(sent)
+		return h.renewed(sent), nil
 	case err == nil:
-		h.end(Gone(&reply))
-		return time.Time{}
+		cause = Gone(reply)
+	default:
+		next, cause = h.failed(err)
 	}
+	if cause != nil {
+		h.mark(cause)
+	}
+	return next, cause
+}
+
+// failed returns when a failed renewal is repeated, or why the lease ends. The caller holds mu.
+func (h *Hold) failed(err error) (next time.Time, cause error) {
 	a := h.needRareState()
 	refused := timing.Refused(err)
 	if refused {
 		h.refuse(a, err)
 		if h.asked > h.ttl || h.onlyAsked() {
-			defer h.mu.Unlock()
-			return h.fallBack(a)
+			return h.fallBack(a), nil
 		}
 	}
 	if !timing.Definite(err) {
@@ -98,16 +115,14 @@ func (h *Hold) Answer(sent time.Time, reply driver.Reply, err error) time.Time {
 		a.attempts++
 	}
 	if timing.Final(err) && !refused || h.terms().MaxAttempts > 0 && a.attempts >= h.terms().MaxAttempts {
-		h.end(fmt.Errorf("%w: %d renewals failed: %w", ErrLost, a.attempts, err))
-		return time.Time{}
+		return next, fmt.Errorf("%w: %d renewals failed: %w", ErrLost, a.attempts, err)
 	}
-	defer h.mu.Unlock()
 	a.extends, a.flying = append(a.flying, a.extends...), nil
 	pause := timing.RenewIn(h.ttl, left, max(a.attempts, 1), timing.Definite(err), h.terms().MaxAttempts > 0)
 	if early {
 		pause = min(pause, wantedEvery)
 	}
-	return h.s.Now().Add(pause)
+	return h.s.Now().Add(pause), nil
 }
 
 // markUnconfirmed records that an unanswered renewal may have taken effect. The caller holds mu.

@@ -165,7 +165,7 @@ const stoppers = 64
 // so a store that does not answer costs it once. The error counts the leases that the
 // store may keep until they expire, and contains the error of one of them.
 func (s *Session) stopAll(holds []*Hold, limit time.Duration) error {
-	holds = slices.DeleteFunc(holds, func(h *Hold) bool { return !h.quit(ErrClosed) })
+	holds = slices.DeleteFunc(holds, func(h *Hold) bool { return !h.endWith(ErrClosed, true) })
 	end := s.Now().Add(limit)
 	var next, left atomic.Int64
 	var why atomic.Pointer[error]
