@@ -78,7 +78,7 @@ func (r *request) acquireSince(ctx context.Context, wait bool, began time.Time) 
 			r.c.counts.refused.Add(1)
 		}
 	}()
-	if outer, ok := ctx.Value(r).(*Lease); ok && !outer.gone() {
+	if outer, ok := ctx.Value(r).(*Lease); ok && !outer.gone() { // see leaseContext.Value
 		if l, err := r.reenter(ctx, outer); !errors.Is(err, errNoReentry) {
 			return l, err
 		}

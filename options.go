@@ -217,7 +217,7 @@ func WithMaxOutage(d time.Duration) Option {
 }
 
 // WithRetry makes Lock ask again after the delays of b instead of waiting in
-// the queue. Waiters in the queue are served first. The delays of b run between
+// the queue, so it may never get a lock for which others queue. The delays of b run between
 // answers. During an outage of the store Lock waits as it does in the queue, bounded by
 // [WithMaxOutage]. Default: Lock waits in the queue, where the store keeps one.
 func WithRetry(b Backoff) Option {

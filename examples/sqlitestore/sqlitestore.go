@@ -38,7 +38,7 @@ CREATE INDEX IF NOT EXISTS leasehold_message_address ON leasehold_message (addre
 
 // options of a connection: transactions lock the database at once, and wait for it
 // for a moment at a time, so that they notice the end of their context. A commit is
-// not synced: if the machine loses its power, the holders do too.
+// not synced: a machine that loses its power has no holders after that.
 const options = "?_txlock=immediate&_pragma=busy_timeout(50)&_pragma=journal_mode(wal)&_pragma=synchronous(normal)"
 
 // Open opens the store in a database file, which is created if need be. Any number
