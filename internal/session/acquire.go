@@ -174,9 +174,9 @@ func (s *Session) ask(ctx context.Context, t *Terms, req *driver.Request, w *Wai
 // send sends the request once, when its turn has come. The time limit of the try starts
 // only then: otherwise a request could time out here and be repeated while it queues.
 func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Waiter, a *Answer, attempt int) (err error) {
-	p, ok := s.asking.pass()
+	span, ok := s.asking.tryStart()
 	if !ok {
-		if p, ok = s.asking.wait(ctx, s.Closing(), func() time.Duration { return s.timeLeft(a, t, s.Now()) }); !ok {
+		if span, ok = s.asking.wait(ctx, s.Closing(), func() time.Duration { return s.timeLeft(a, t, s.Now()) }); !ok {
 			return errCrowded
 		}
 		if w != nil {
@@ -184,7 +184,7 @@ func (s *Session) send(ctx context.Context, t *Terms, req *driver.Request, w *Wa
 		}
 		a.sent = s.Now()
 	}
-	defer func() { s.asking.leave(p, err == nil) }()
+	defer func() { s.asking.end(span, err == nil) }()
 	if w != nil {
 		w.aim()
 	}

@@ -172,19 +172,19 @@ func (k *keeper) fire() {
 	k.mu.Unlock()
 	defer k.wg.Done()
 	for {
-		p, ok := k.batches.pass()
+		span, ok := k.batches.tryStart()
 		if !ok {
-			p, ok = k.batches.wait(k.ctx, nil, func() time.Duration { return time.Hour })
+			span, ok = k.batches.wait(k.ctx, nil, func() time.Duration { return time.Hour })
 		}
 		if !ok {
 			return // closed
 		}
 		due, now := k.collect()
 		if len(due) == 0 {
-			k.batches.leave(p, false)
+			k.batches.end(span, false)
 			return
 		}
-		k.sendAll(k.group(due, now), p)
+		k.sendAll(k.group(due, now), span)
 	}
 }
 
@@ -242,28 +242,28 @@ func (k *keeper) group(due []*task, now time.Time) (all []*batch) {
 	return all
 }
 
-// sendAll sends batches that left as p, and ends p with their first answer.
-func (k *keeper) sendAll(all []*batch, p pass) {
+// sendAll sends batches that started in span, and counts their end with the first answer.
+func (k *keeper) sendAll(all []*batch, span spanNumber) {
 	var once sync.Once
-	leave := func(answered bool) { once.Do(func() { k.batches.leave(p, answered) }) }
+	end := func(answered bool) { once.Do(func() { k.batches.end(span, answered) }) }
 	k.wg.Go(func() {
 		var sent sync.WaitGroup
 		for _, b := range all {
-			sent.Go(func() { k.send(b, leave) })
+			sent.Go(func() { k.send(b, end) })
 		}
 		sent.Wait()
-		leave(false)
+		end(false)
 	})
 }
 
-// send sends a batch, and calls leave(true) at each answer.
-func (k *keeper) send(b *batch, leave func(answered bool)) {
+// send sends a batch, and calls end(true) at each answer.
+func (k *keeper) send(b *batch, end func(answered bool)) {
 	ctx, cancel := context.WithTimeout(k.ctx, b.try)
 	defer cancel()
 	sent := k.now() // before the request leaves: the store counts from later
 	k.renew(ctx, b.refs, func(i int, reply driver.Reply, err error) {
 		if err == nil {
-			leave(true)
+			end(true)
 		}
 		k.landed(b.tasks[i], b.tasks[i].of.Answer(sent, reply, err))
 	})

@@ -20,7 +20,7 @@ const (
 	// requests that left in an earlier span no longer count: their node hangs, or they
 	// are slow for another reason, and they must not block requests to healthy nodes.
 	span = 250 * time.Millisecond
-	// firstProbes is how many more requests may leave after a span without an answer,
+	// firstProbes is how many more requests may start after a span without an answer,
 	// because all requests under way may be at one hanging node. The total doubles with
 	// each further such span; a single step adds at most the limit.
 	firstProbes = 16
@@ -32,32 +32,32 @@ var (
 	errCrowded  = fmt.Errorf("%w: too many requests are under way", errNotAsked)
 )
 
-// limiter bounds the requests under way, and lets them leave in the order of their arrival.
+// limiter bounds the requests under way, and lets them start in the order of their arrival.
 type limiter struct {
 	most     int // how many requests may be under way
 	mu       sync.Mutex
-	first    pass      // the oldest span whose requests count
-	spans    []int     // requests under way by the span in which they left, starting with first
-	busy     int       // the sum of spans
-	answered bool      // a request was answered in this span
-	probes   int       // how many requests may leave beyond the limit
-	line     list.List // of *queuedRequest
+	first    spanNumber // the oldest span whose requests count
+	spans    []int      // requests under way by the span in which they started, starting with first
+	busy     int        // the sum of spans
+	answered bool       // a request was answered in this span
+	probes   int        // how many requests may start beyond the limit
+	line     list.List  // of *queuedRequest
 	timer    *time.Timer
 }
 
-// pass is the number of the span in which a request left. Spans advance only while
+// spanNumber is the number of the span in which a request started. Spans advance only while
 // requests queue.
-type pass int
+type spanNumber int
 
 // queuedRequest is a request that waits for its turn.
 type queuedRequest struct {
-	called chan struct{} // closed when it may leave
-	pass   pass
+	called chan struct{} // closed when it may start
+	span   spanNumber
 }
 
-// pass lets a request leave if fewer than the limit are under way; then no request
-// queues. The caller must call leave afterwards.
-func (g *limiter) pass() (pass, bool) {
+// tryStart lets a request start if fewer than the limit are under way; then no request
+// queues. The caller must call end afterwards.
+func (g *limiter) tryStart() (spanNumber, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.busy >= g.most {
@@ -66,20 +66,20 @@ func (g *limiter) pass() (pass, bool) {
 	return g.countStarted(), true
 }
 
-// countStarted counts a leaving request. The caller holds mu.
-func (g *limiter) countStarted() pass {
+// countStarted counts a request that starts. The caller holds mu.
+func (g *limiter) countStarted() spanNumber {
 	if len(g.spans) == 0 {
 		g.spans = append(g.spans, 0)
 	}
 	now := len(g.spans) - 1
 	g.spans[now]++
 	g.busy++
-	return g.first + pass(now)
+	return g.first + spanNumber(now)
 }
 
-// wait lets a request leave when its turn has come. It returns false if ctx or closing
+// wait lets a request start when its turn has come. It returns false if ctx or closing
 // ended before, or if timeLeft returned 0 or less.
-func (g *limiter) wait(ctx context.Context, closing <-chan struct{}, timeLeft func() time.Duration) (pass, bool) {
+func (g *limiter) wait(ctx context.Context, closing <-chan struct{}, timeLeft func() time.Duration) (spanNumber, bool) {
 	s := &queuedRequest{called: make(chan struct{})}
 	g.mu.Lock()
 	place := g.line.PushBack(s)
@@ -87,14 +87,14 @@ func (g *limiter) wait(ctx context.Context, closing <-chan struct{}, timeLeft fu
 		g.answered = false // before this span
 		g.startTimer()
 	}
-	g.startQueued() // a request may have ended since pass
+	g.startQueued() // a request may have ended since tryStart
 	g.mu.Unlock()
 	late := time.NewTimer(timeLeft())
 	defer late.Stop()
 	for {
 		select {
 		case <-s.called:
-			return s.pass, true
+			return s.span, true
 		case <-ctx.Done():
 			return g.quit(s, place)
 		case <-closing:
@@ -110,12 +110,12 @@ func (g *limiter) wait(ctx context.Context, closing <-chan struct{}, timeLeft fu
 }
 
 // quit removes a request from the queue, unless its turn came at the same moment.
-func (g *limiter) quit(s *queuedRequest, place *list.Element) (pass, bool) {
+func (g *limiter) quit(s *queuedRequest, place *list.Element) (spanNumber, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	select {
 	case <-s.called:
-		return s.pass, true
+		return s.span, true
 	default:
 	}
 	g.line.Remove(place)
@@ -123,23 +123,23 @@ func (g *limiter) quit(s *queuedRequest, place *list.Element) (pass, bool) {
 	return 0, false
 }
 
-// leave ends a request that was under way; answered reports whether the store answered.
-func (g *limiter) leave(p pass, answered bool) {
+// end counts a request that has ended; answered reports whether the store answered.
+func (g *limiter) end(n spanNumber, answered bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if p >= g.first {
-		g.spans[p-g.first]--
+	if n >= g.first {
+		g.spans[n-g.first]--
 		g.busy--
 	}
 	if answered {
 		g.answered, g.probes = true, 0
-		g.writeOff(p - 1)
+		g.writeOff(n - 1)
 	}
 	g.startQueued()
 }
 
-// writeOff stops counting requests that left before the span. The caller holds mu.
-func (g *limiter) writeOff(before pass) {
+// writeOff stops counting requests that started before the span. The caller holds mu.
+func (g *limiter) writeOff(before spanNumber) {
 	for g.first < before {
 		g.busy -= g.spans[0]
 		g.spans = g.spans[1:]
@@ -147,11 +147,11 @@ func (g *limiter) writeOff(before pass) {
 	}
 }
 
-// startQueued lets queued requests leave, up to the limit. The caller holds mu.
+// startQueued lets queued requests start, up to the limit. The caller holds mu.
 func (g *limiter) startQueued() {
 	for g.line.Len() > 0 && g.busy < g.most+g.probes {
 		s := g.line.Remove(g.line.Front()).(*queuedRequest)
-		s.pass = g.countStarted()
+		s.span = g.countStarted()
 		close(s.called)
 	}
 	g.stopIfEmpty()

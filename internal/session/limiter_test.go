@@ -79,13 +79,13 @@ func inCrowd(t *testing.T, f func(t *testing.T, c *crowd)) {
 	synctest.Test(t, func(t *testing.T) { f(t, &crowd{limiter: limiter{most: inFlight}, start: time.Now()}) })
 }
 
-// passes lets n requests leave at once.
-func (c *crowd) passes(t *testing.T, n int) (all []pass) {
+// passes lets n requests start at once.
+func (c *crowd) passes(t *testing.T, n int) (all []spanNumber) {
 	t.Helper()
 	for i := range n {
-		p, ok := c.pass()
+		p, ok := c.tryStart()
 		if !ok {
-			t.Fatalf("only %d leave", i)
+			t.Fatalf("only %d start", i)
 		}
 		all = append(all, p)
 	}
@@ -123,9 +123,9 @@ func TestGate_ProbesAStoreThatAnswersNobody(t *testing.T) {
 			t.Errorf("%d probes, %d more spans", probes, spans-before)
 		}
 		for _, p := range under {
-			c.leave(p, false)
+			c.end(p, false)
 		}
-		_, ok := c.pass()
+		_, ok := c.tryStart()
 		if busy, _, _, _ := c.counts(); ok || busy != 1000 {
 			t.Errorf("one left: %v, %d are under way", ok, busy)
 		}
@@ -147,20 +147,20 @@ func TestGate_CountsNoMoreWhatHangs(t *testing.T) {
 			if n := c.gone(t); n != 32 {
 				t.Fatalf("%d left", n)
 			}
-			c.leave(2, answered) // of the third span: the requests of the first no longer count
+			c.end(2, answered) // of the third span: the requests of the first no longer count
 			if n, want := c.gone(t), map[bool]int{true: 256 + 1, false: 33}[answered]; n != want {
 				t.Errorf("%d left after an answer (%v), want %d", n, answered, want)
 			}
-			c.leave(hung[0], false)
+			c.end(hung[0], false)
 			if n, want := c.gone(t), map[bool]int{true: 256 + 1, false: 34}[answered]; n != want {
 				t.Errorf("%d left after one that hung (%v), want %d", n, answered, want)
 			}
 			for range 2 { // more of the third span, which may have left since
-				c.leave(2, true)
+				c.end(2, true)
 				c.gone(t)
 			}
-			if p, ok := c.pass(); ok {
-				c.leave(p, false)
+			if p, ok := c.tryStart(); ok {
+				c.end(p, false)
 				c.gone(t)
 			}
 		})
@@ -183,7 +183,7 @@ func TestGate_WhoeverGivesUpLeavesTheLine(t *testing.T) {
 			t.Errorf("left at %v, want %v", c.stood(), want)
 		}
 		for _, p := range under {
-			c.leave(p, true)
+			c.end(p, true)
 		}
 		if busy, _, _, line := c.counts(); busy != 0 || line != 0 {
 			t.Errorf("%d are under way, %d are queued", busy, line)
@@ -197,7 +197,7 @@ func TestGate_PatienceMayGrow(t *testing.T) {
 		inCrowd(t, func(t *testing.T, c *crowd) {
 			c.passes(t, 256)
 			c.mu.Lock()
-			c.probes = -1 << 20 // no request leaves
+			c.probes = -1 << 20 // no request starts
 			c.mu.Unlock()
 			patience := time.Second
 			_, ok := c.wait(t.Context(), nil, func() time.Duration {

@@ -144,7 +144,7 @@ func TestQueue_AWaiterThatStoodInLineAwaitsTheAddress(t *testing.T) {
 			fill(&s.asking)
 			go func() {
 				time.Sleep(100 * ms)
-				s.asking.leave(0, true)
+				s.asking.end(0, true)
 			}()
 			terms, want := usual(), 100*ms
 			if waits {

@@ -112,16 +112,16 @@ func (s *Session) whileOpen(ctx context.Context) (context.Context, context.Cance
 // undoOnce makes one try in its turn, so that thousands of callers that give up at one
 // moment do not flood the store. A closing session does not wait for its turn.
 func (s *Session) undoOnce(ctx context.Context, a *Abandoned, limit time.Duration, until time.Time) error {
-	p, ok := s.undoing.pass()
+	span, ok := s.undoing.tryStart()
 	if !ok {
-		p, ok = s.undoing.wait(ctx, s.Closing(), func() time.Duration { return until.Sub(s.Now()) })
+		span, ok = s.undoing.wait(ctx, s.Closing(), func() time.Duration { return until.Sub(s.Now()) })
 	}
 	if !ok && !s.IsClosing() {
 		return errCrowded
 	}
 	err := s.giveBackOnce(ctx, a, limit)
 	if ok {
-		s.undoing.leave(p, err == nil)
+		s.undoing.end(span, err == nil)
 	}
 	return err
 }
