@@ -5,15 +5,20 @@
 //
 // A change that no test notices is printed as SURVIVED, unless survivors.txt has the reason
 // why no test can notice it. The sources are not modified: the go command reads the changed
-// file through an overlay.
+// file through an overlay. Each change is built and tested on its own, which takes seconds: -part
+// tries a part of the changes, the same part every time.
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,9 +32,6 @@ import (
 type target struct {
 	name  string
 	files []string // patterns, from the top of the repository
-	dir   string   // of the package
-	// constants are constants that must stay constant because another package needs that.
-	constants []string
 	// programs are the packages of the tests, the nearest first. A pattern behind a space
 	// selects the tests to run.
 	programs []string
@@ -37,51 +39,51 @@ type target struct {
 
 var targets = []*target{
 	{
-		name: "room", dir: "internal/room", files: []string{"internal/room/*.go"}, constants: []string{"Never"},
+		name: "room", files: []string{"internal/room/*.go"},
 		programs: []string{"./internal/room", "./driver/memdriver", "./driver/roomdriver", "./internal/redisroom Microscope", "./driver/filedriver", "./internal/test/library", "./internal/test/explore"},
 	},
 	{
-		name: "timing", dir: "internal/timing", files: []string{"internal/timing/*.go"}, constants: []string{"ConfirmWindow"},
+		name: "timing", files: []string{"internal/timing/*.go"},
 		programs: []string{"./internal/timing", "./internal/session", "./internal/test/library", "./driver/quorumdriver", "./driver/httpdriver", "./server", "./internal/test/explore"},
 	},
 	{
-		name: "session", dir: "internal/session", files: []string{"internal/session/*.go"},
+		name: "session", files: []string{"internal/session/*.go"},
 		programs: []string{"./internal/session", "./internal/test/library", "./internal/test/explore", "./driver/httpdriver", "./server"},
 	},
 	{
-		name: "line", dir: "internal/line", files: []string{"internal/line/*.go"},
+		name: "line", files: []string{"internal/line/*.go"},
 		programs: []string{"./internal/test/library", "./internal/test/matrix"},
 	},
 	{
-		name: "root", dir: ".", files: []string{"*.go"},
+		name: "root", files: []string{"*.go"},
 		programs: []string{"./internal/test/library", ".", "./internal/test/locktest", "./internal/test/matrix"},
 	},
 	{
-		name: "check", dir: "internal/check", files: []string{"internal/check/*.go"}, constants: []string{"MaxKey", "MaxOwner", "MaxReason", "MinTTL", "MaxTTL"},
+		name: "check", files: []string{"internal/check/*.go"},
 		programs: []string{"./internal/check", "./internal/test/library"},
 	},
 	{
-		name: "roomdriver", dir: "driver/roomdriver", files: []string{"driver/roomdriver/*.go"},
+		name: "roomdriver", files: []string{"driver/roomdriver/*.go"},
 		programs: []string{"./driver/roomdriver", "./driver/memdriver", "./driver/postgresdriver"},
 	},
 	{
-		name: "quorum", dir: "driver/quorumdriver", files: []string{"driver/quorumdriver/*.go"},
+		name: "quorum", files: []string{"driver/quorumdriver/*.go"},
 		programs: []string{"./driver/quorumdriver", "./internal/test/explore"},
 	},
 	{
-		name: "postgres", dir: "driver/postgresdriver", files: []string{"driver/postgresdriver/*.go"},
+		name: "postgres", files: []string{"driver/postgresdriver/*.go"},
 		programs: []string{"./driver/postgresdriver"},
 	},
 	{
-		name: "file", dir: "driver/filedriver", files: []string{"driver/filedriver/*.go"},
+		name: "file", files: []string{"driver/filedriver/*.go"},
 		programs: []string{"./driver/filedriver"},
 	},
 	{
-		name: "http", dir: "driver/httpdriver", files: []string{"driver/httpdriver/*.go"},
+		name: "http", files: []string{"driver/httpdriver/*.go"},
 		programs: []string{"./driver/httpdriver"},
 	},
 	{
-		name: "server", dir: "server", files: []string{"server/*.go"},
+		name: "server", files: []string{"server/*.go"},
 		programs: []string{"./server"},
 	},
 }
@@ -89,11 +91,8 @@ var targets = []*target{
 var (
 	list    = flag.Bool("list", false, "only print the changes")
 	part    = flag.Float64("part", 1, "the part of the changes to try, drawn by lot")
-	seed    = flag.Uint64("seed", 1, "of the lot")
 	only    = flag.String("only", "", "a regular expression of the changes to try")
-	report  = flag.String("report", "", "append results to this file, and skip the changes in it")
 	workers = flag.Int("p", 2, "how many changes are tried at a time")
-	longest = flag.Duration("longest", 0, "leave out tests that take longer, for a first look")
 	until   = flag.Duration("for", 0, "begin no change after this time")
 )
 
@@ -122,241 +121,38 @@ func run(names []string) error {
 	if err != nil {
 		return err
 	}
-	chosen := slices.DeleteFunc(slices.Clone(targets), func(t *target) bool { return len(names) > 0 && !slices.Contains(names, t.name) })
-	drawn := make(map[*target][]source.Mutant)
-	for _, t := range chosen {
+	r := &round{begin: time.Now(), reasons: reasons, opened: make(map[string]func() (*program, error))}
+	for _, t := range targets {
+		if len(names) > 0 && !slices.Contains(names, t.name) {
+			continue
+		}
 		mutants, err := t.mutants()
 		if err != nil {
 			return err
 		}
 		mutants = slices.DeleteFunc(mutants, func(m source.Mutant) bool { return !pattern.MatchString(m.String()) })
-		drawn[t] = draw(mutants, *part, *seed)
+		mutants = draw(mutants, *part)
 		if *list {
-			for _, m := range drawn[t] {
+			for _, m := range mutants {
 				fmt.Fprintln(out, m)
 			}
-			fmt.Fprintf(out, "%s: %d changes\n", t.name, len(drawn[t]))
+			fmt.Fprintf(out, "%s: %d changes\n", t.name, len(mutants))
+			continue
+		}
+		if err := r.try(t, mutants); err != nil {
+			return err
 		}
 	}
-	if *list {
-		return nil
+	if r.survived > 0 {
+		return fmt.Errorf("%d changes survived", r.survived)
 	}
-	dir, err := os.MkdirTemp("", "mutate")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	b, err := newBench(chosen, dir)
-	if err != nil {
-		return err
-	}
-	r := &round{bench: b, begin: time.Now(), reasons: reasons, counts: make(map[*target]*count)}
-	if r.done, err = readReport(); err != nil {
-		return err
-	}
-	for _, t := range chosen {
-		r.counts[t] = new(count)
-		for _, m := range drawn[t] {
-			r.left = append(r.left, &mutant{Mutant: m, target: t})
-		}
-	}
-	return r.try(chosen)
+	return nil
 }
 
 // draw returns the given part of the mutants, in their order.
-func draw(mutants []source.Mutant, part float64, seed uint64) []source.Mutant {
-	rnd := rand.New(rand.NewPCG(seed, 0))
+func draw(mutants []source.Mutant, part float64) []source.Mutant {
+	rnd := rand.New(rand.NewPCG(1, 0))
 	return slices.DeleteFunc(mutants, func(source.Mutant) bool { return rnd.Float64() >= part })
-}
-
-// count has the outcomes of the changes of a target.
-type count struct{ tried, unbuilt, killed, equivalent, survived int }
-
-func (c *count) String() string {
-	able := c.killed + c.survived
-	return fmt.Sprintf("%d tried, %d caught of %d that can be (%.1f %%), %d survived, %d change nothing; %d more do not build",
-		c.tried, c.killed, able, 100*float64(c.killed)/float64(max(able, 1)), c.survived, c.equivalent, c.unbuilt)
-}
-
-// mutant is a change that no test has caught yet.
-type mutant struct {
-	source.Mutant
-	target *target
-	shows  int // number of affected tests so far
-	seen   bool
-}
-
-// round is one run over all chosen changes.
-type round struct {
-	bench   *bench
-	begin   time.Time
-	reasons map[string]string
-	done    map[string]string // outcomes of an earlier run
-
-	mu     sync.Mutex
-	left   []*mutant
-	counts map[*target]*count
-	failed error
-}
-
-// try tries the remaining changes with one test program after the other, the nearest first,
-// so that slow programs are built and run only for changes that no fast program notices.
-func (r *round) try(chosen []*target) error {
-	r.each(r.left, r.first)
-	var names []string
-	for i := range 20 {
-		for _, t := range chosen {
-			if i < len(t.programs) && !slices.Contains(names, t.programs[i]) {
-				names = append(names, t.programs[i])
-			}
-		}
-	}
-	for _, name := range names {
-		some := slices.DeleteFunc(slices.Clone(r.left), func(m *mutant) bool {
-			_, known := r.reasons[m.Key()] // the nearest tests are enough to confirm the reason
-			return r.bench.numbers[m.String()] == 0 || !slices.Contains(m.target.programs, name) || known && name != m.target.programs[0]
-		})
-		if len(some) == 0 || r.failed != nil || r.late() {
-			continue
-		}
-		p, err := r.bench.open(name)
-		if err != nil {
-			return err
-		}
-		r.each(some, func(m *mutant) (string, error) {
-			outcome, shows := r.bench.judge(p, r.bench.numbers[m.String()])
-			m.shows += shows
-			if outcome == "" {
-				fmt.Fprintf(out, "not caught by %d tests of %s\t%s\n", shows, name, m)
-			}
-			return outcome, nil
-		})
-	}
-	r.each(r.left, func(m *mutant) (string, error) {
-		if r.bench.numbers[m.String()] != 0 {
-			return "", nil
-		}
-		return m.target.alone(m.Mutant)
-	})
-	for _, m := range slices.Clone(r.left) {
-		if !r.late() {
-			r.settle(m, fmt.Sprintf("%s %d tests in which it would show", survived, m.shows), nil, 0)
-		}
-	}
-	for _, t := range chosen {
-		fmt.Fprintln(out, t.name+":", r.counts[t])
-	}
-	if len(r.left) > 0 {
-		fmt.Fprintf(out, "%d changes are not tried to the end\n", len(r.left))
-	}
-	for _, c := range r.counts {
-		if c.survived > 0 {
-			r.failed = errors.Join(r.failed, fmt.Errorf("%d changes survived", c.survived))
-		}
-	}
-	return r.failed
-}
-
-func (r *round) late() bool { return *until > 0 && time.Since(r.begin) > *until }
-
-// first settles changes that were tried before or that do not compile.
-func (r *round) first(m *mutant) (string, error) {
-	switch known, ok := r.done[m.String()]; {
-	case ok:
-		m.seen = true
-		return known, nil
-	case r.bench.unbuilt[m.String()]:
-		return unbuilt, nil
-	}
-	return "", nil
-}
-
-// each runs try on mutants, a few in parallel, and settles each mutant with an outcome.
-func (r *round) each(mutants []*mutant, try func(*mutant) (string, error)) {
-	var wg sync.WaitGroup
-	next := make(chan *mutant)
-	for range *workers {
-		wg.Go(func() {
-			for m := range next {
-				start := time.Now()
-				outcome, err := try(m)
-				if outcome != "" || err != nil {
-					r.settle(m, outcome, err, time.Since(start))
-				}
-			}
-		})
-	}
-	for _, m := range slices.Clone(mutants) {
-		if !r.late() {
-			next <- m
-		}
-	}
-	close(next)
-	wg.Wait()
-}
-
-func (r *round) settle(m *mutant, outcome string, err error, took time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.failed = errors.Join(r.failed, err); err != nil {
-		return
-	}
-	r.left = slices.DeleteFunc(r.left, func(o *mutant) bool { return o == m })
-	if !m.seen {
-		r.failed = errors.Join(r.failed, note(fmt.Sprintf("%s\t%s\t%v", outcome, m, took.Round(time.Millisecond))))
-	}
-	r.counts[m.target].add(m.Mutant, outcome, r.reasons)
-}
-
-func (c *count) add(m source.Mutant, outcome string, reasons map[string]string) {
-	if outcome == unbuilt {
-		c.unbuilt++
-		return
-	}
-	c.tried++
-	reason, known := reasons[m.Key()]
-	switch {
-	case !strings.HasPrefix(outcome, survived):
-		c.killed++
-		if known {
-			fmt.Fprintf(out, "caught, although survivors.txt has a reason why it cannot be: %s\n", m)
-		}
-	case known:
-		c.equivalent++
-		fmt.Fprintf(out, "changes nothing\t%s\t%s\n", m, reason)
-	default:
-		c.survived++
-	}
-}
-
-// note prints a line, and appends it to the report.
-func note(line string) error {
-	fmt.Fprintln(out, line)
-	if *report == "" {
-		return nil
-	}
-	f, err := os.OpenFile(*report, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = fmt.Fprintln(f, line)
-	return err
-}
-
-// readReport returns the outcomes of the changes in an earlier report.
-func readReport() (map[string]string, error) {
-	done := make(map[string]string)
-	text, err := os.ReadFile(*report)
-	if err != nil && *report != "" && !os.IsNotExist(err) {
-		return nil, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Split(strings.TrimSpace(line), "\t"); len(f) == 3 {
-			done[f[1]] = f[0]
-		}
-	}
-	return done, nil
 }
 
 // mutants returns the changes of a target, in the order of their positions.
@@ -382,4 +178,174 @@ func (t *target) mutants() (all []source.Mutant, err error) {
 		return nil, fmt.Errorf("%s: found no changes: run this from the top of the repository", t.name)
 	}
 	return all, nil
+}
+
+// round is one run over all chosen changes.
+type round struct {
+	begin    time.Time
+	reasons  map[string]string
+	survived int
+
+	mu     sync.Mutex
+	opened map[string]func() (*program, error)
+}
+
+// Outcomes of a change, in addition to "caught by" a test.
+const (
+	survived   = "SURVIVED"
+	unbuilt    = "does not build"
+	equivalent = "changes nothing"
+)
+
+// try tries the changes of a target, a few at a time, and counts their outcomes.
+func (r *round) try(t *target, mutants []source.Mutant) error {
+	var failed error
+	counts := make(map[string]int)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	next := make(chan source.Mutant)
+	for range *workers {
+		wg.Go(func() {
+			for m := range next {
+				start := time.Now()
+				outcome, err := r.judge(t, m)
+				mu.Lock()
+				failed = errors.Join(failed, err)
+				kind, _, _ := strings.Cut(outcome, " by ")
+				counts[kind]++
+				fmt.Fprintf(out, "%s\t%s\t%v\n", outcome, m, time.Since(start).Round(time.Millisecond))
+				mu.Unlock()
+			}
+		})
+	}
+	left := len(mutants)
+	for _, m := range mutants {
+		if *until == 0 || time.Since(r.begin) < *until {
+			next <- m
+			left--
+		}
+	}
+	close(next)
+	wg.Wait()
+	caught := counts["caught"]
+	able := caught + counts[survived]
+	fmt.Fprintf(out, "%s: %d caught of %d that can be (%.1f %%), %d survived, %d change nothing, %d do not build, %d are not tried\n",
+		t.name, caught, able, 100*float64(caught)/float64(max(able, 1)), counts[survived], counts[equivalent], counts[unbuilt], left)
+	r.survived += counts[survived]
+	return failed
+}
+
+// judge runs the tests of a target with a change, the nearest first, until a test fails. If
+// survivors.txt has a reason why no test can fail, the nearest are enough to confirm it.
+func (r *round) judge(t *target, m source.Mutant) (string, error) {
+	dir, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	replaced, err := overlay(dir, m)
+	if err != nil {
+		return "", err
+	}
+	_, known := r.reasons[m.Key()]
+	for _, name := range t.programs {
+		p, err := r.open(name)
+		if err != nil {
+			return "", err
+		}
+		outcome := p.test("-overlay=" + replaced)
+		switch {
+		case outcome == unbuilt:
+			return unbuilt, nil
+		case outcome != "" && known:
+			return outcome + ", although survivors.txt has a reason why it cannot be", nil
+		case outcome != "":
+			return outcome, nil
+		case known:
+			return equivalent, nil
+		}
+	}
+	return survived, nil
+}
+
+// overlay writes the changed file to dir, with a file that makes the go command read it instead of
+// the original, and returns the path of that file.
+func overlay(dir string, m source.Mutant) (string, error) {
+	original, err := filepath.Abs(m.File)
+	if err != nil {
+		return "", err
+	}
+	changed := filepath.Join(dir, filepath.Base(m.File))
+	if err := os.WriteFile(changed, []byte(m.Changed()), 0o644); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, text, 0o644)
+}
+
+// program is the tests of a package.
+type program struct {
+	args  []string      // of go test
+	limit time.Duration // of a run
+}
+
+// open runs the tests of a package without a change, once.
+func (r *round) open(name string) (*program, error) {
+	r.mu.Lock()
+	open := r.opened[name]
+	if open == nil {
+		open = sync.OnceValues(func() (*program, error) { return newProgram(name) })
+		r.opened[name] = open
+	}
+	r.mu.Unlock()
+	return open()
+}
+
+func newProgram(name string) (*program, error) {
+	pkg, pattern, _ := strings.Cut(name, " ")
+	p := &program{args: []string{"-run=" + pattern, pkg}, limit: 9 * time.Minute}
+	deps, err := exec.Command("go", "list", "-deps", "-test", pkg).Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", pkg, err)
+	}
+	if strings.Contains(string(deps), "pgregory.net/rapid\n") {
+		p.args = append(p.args, "-rapid.nofailfile") // failures under a change must not be replayed later
+	}
+	start := time.Now()
+	if outcome := p.test(); outcome != "" {
+		return nil, fmt.Errorf("%s fails without a change: %s", name, outcome)
+	}
+	p.limit = 10*time.Second + 4*time.Since(start)
+	return p, nil
+}
+
+var failLine = regexp.MustCompile(`(?m)^--- FAIL: (\S+) `)
+
+// test runs the tests, and returns an empty outcome if none fails.
+func (p *program) test(flags ...string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	fixed := []string{"test", "-short", "-count=1", "-failfast", "-vet=off", "-timeout=" + p.limit.String()}
+	cmd := exec.CommandContext(ctx, "go", slices.Concat(fixed, flags, p.args)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = 10 * time.Second
+	said, err := cmd.CombinedOutput()
+	if err == nil {
+		return ""
+	}
+	text := string(said)
+	test := failLine.FindStringSubmatch(text)
+	switch {
+	case strings.Contains(text, "[build failed]"), strings.Contains(text, "[setup failed]"):
+		return unbuilt
+	case test != nil:
+		return "caught by the test " + test[1]
+	case ctx.Err() != nil, strings.Contains(text, "test timed out after"):
+		return "caught by the time limit of " + p.args[1]
+	}
+	return "caught by a panic of " + p.args[1]
 }

@@ -7,23 +7,6 @@ import (
 	"testing"
 )
 
-// TestSchema_HasEveryChangeOfAPackage puts those of a package behind numbers. The types of
-// what comes out are checked on the way.
-func TestSchema_HasEveryChangeOfAPackage(t *testing.T) {
-	s, err := NewSchema("../../../timing", 5, "ConfirmWindow")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(s.Numbered) < 100 || len(s.Alone) > 5 {
-		t.Errorf("%d changes have a number, and %d have none", len(s.Numbered), len(s.Alone))
-	}
-	for n, m := range s.Numbered {
-		if n < 5 || !strings.HasPrefix(m.File, "../../../timing/") {
-			t.Errorf("%d is %s", n, m)
-		}
-	}
-}
-
 // TestReasons_AreOfChangesThatThereAre: a line that has changed since needs another look.
 func TestReasons_AreOfChangesThatThereAre(t *testing.T) {
 	reasons, err := Reasons()
