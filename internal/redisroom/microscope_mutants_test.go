@@ -85,11 +85,7 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 			return err
 		}
 		text, err := luaFiles.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		some, err := source.Lua("internal/redisroom/"+file, include(string(text)))
-		all = append(all, some...)
+		all = append(all, source.Lua("internal/redisroom/"+file, include(string(text)))...)
 		return err
 	})
 	if err != nil {

@@ -32,12 +32,10 @@ func changes(t *testing.T, file string) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	of := Go
+	var all []Mutant
 	if strings.HasSuffix(file, ".lua") {
-		of, text = Lua, included(t, file, text)
-	}
-	all, err := of(file, string(text))
-	if err != nil {
+		all = Lua(file, string(included(t, file, text)))
+	} else if all, err = Go(file, string(text)); err != nil {
 		t.Fatal(err)
 	}
 	keys := make(map[string]bool)
