@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasehold-go/leasehold/internal/test/microscope"
 	"github.com/leasehold-go/leasehold/internal/test/mutate/source"
 )
 
@@ -121,8 +122,9 @@ func unchanged(t *testing.T) (all []exploration) {
 
 // judge explores the worlds with a change, until one shows it, and returns the outcome.
 func judge(m source.Mutant, explorations []exploration) string {
+	scripts := new(microscope.Scripts)
 	for _, e := range explorations {
-		if outcome := e.judgeInTime(m); outcome != "" {
+		if outcome := e.judgeInTime(m, scripts); outcome != "" {
 			return outcome
 		}
 	}
@@ -131,10 +133,10 @@ func judge(m source.Mutant, explorations []exploration) string {
 
 // judgeInTime is judge with a time limit. A pattern can keep the interpreter busy for ever, and
 // cannot be interrupted: its goroutine is left alone.
-func (e exploration) judgeInTime(m source.Mutant) string {
+func (e exploration) judgeInTime(m source.Mutant, scripts *microscope.Scripts) string {
 	const limit = 2 * time.Minute
 	done := make(chan string, 1)
-	go func() { done <- e.judge(m) }()
+	go func() { done <- e.judge(m, scripts) }()
 	select {
 	case outcome := <-done:
 		return outcome
@@ -145,8 +147,8 @@ func (e exploration) judgeInTime(m source.Mutant) string {
 
 // judge returns an empty outcome if the exploration is as without the change. A change is wrong if
 // it leads to an error, and costly if the steps take another number of commands.
-func (e exploration) judge(m source.Mutant) string {
-	l := newLens(lensStart)
+func (e exploration) judge(m source.Mutant, scripts *microscope.Scripts) string {
+	l := newLensOn(microscope.NewWith(lensStart, scripts))
 	defer l.server.Close()
 	l.server.Limit = 2 * time.Second
 	for sha, whole := range l.texts {

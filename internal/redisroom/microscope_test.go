@@ -53,8 +53,10 @@ const (
 	lensKey    = "k"
 )
 
-func newLens(now int64) *lens {
-	l := &lens{server: microscope.New(now), texts: make(map[string]string)}
+func newLens(now int64) *lens { return newLensOn(microscope.New(now)) }
+
+func newLensOn(server *microscope.Server) *lens {
+	l := &lens{server: server, texts: make(map[string]string)}
 	for _, sc := range everyScript() {
 		for _, f := range []*form{sc.main(), sc.plain()} {
 			l.texts[f.sha] = f.text

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	lua "github.com/yuin/gopher-lua"
@@ -35,10 +36,13 @@ type Server struct {
 	// Limit bounds how long a script takes, unless it is 0.
 	Limit time.Duration
 
-	state  *lua.LState
-	protos map[string]*lua.FunctionProto
-	first  Keys // the keys at the start of the script
+	state   *lua.LState
+	scripts *Scripts
+	first   Keys // the keys at the start of the script
 }
+
+// Scripts are compiled scripts by their texts, for any number of servers.
+type Scripts struct{ protos sync.Map }
 
 // Keys are values by name.
 type Keys map[string]Value
@@ -102,9 +106,15 @@ type Error string
 
 func (e Error) Error() string { return string(e) }
 
-// New returns an empty server.
-func New(now int64) *Server {
-	s := &Server{Now: now, Keys: make(Keys), protos: make(map[string]*lua.FunctionProto)}
+// common are the scripts of all servers from New.
+var common Scripts
+
+// New returns an empty server. All such servers compile a script once.
+func New(now int64) *Server { return NewWith(now, &common) }
+
+// NewWith is [New] for scripts that are not kept for other servers.
+func NewWith(now int64, scripts *Scripts) *Server {
+	s := &Server{Now: now, Keys: make(Keys), scripts: scripts}
 	s.state = lua.NewState(lua.Options{SkipOpenLibs: true})
 	for _, open := range []lua.LGFunction{lua.OpenBase, lua.OpenTable, lua.OpenString, lua.OpenMath} {
 		s.state.Push(s.state.NewFunction(open))
@@ -136,7 +146,7 @@ func (k Keys) at(ms int64) Keys {
 // Run runs a script's text, as EVAL does, and returns its reply: nil, an int64, a string,
 // a slice of replies, or an Error; err is the script's own.
 func (s *Server) Run(text string, keys, args []string) (reply any, err error) {
-	proto, err := s.compile(text)
+	proto, err := s.scripts.compile(text)
 	if err != nil {
 		return nil, err
 	}
@@ -170,9 +180,9 @@ func (s *Server) Run(text string, keys, args []string) (reply any, err error) {
 // header is the beginning of the line with a script's options for the server.
 const header = "#!lua"
 
-func (s *Server) compile(text string) (*lua.FunctionProto, error) {
-	if proto := s.protos[text]; proto != nil {
-		return proto, nil
+func (s *Scripts) compile(text string) (*lua.FunctionProto, error) {
+	if proto, known := s.protos.Load(text); known {
+		return proto.(*lua.FunctionProto), nil
 	}
 	body := text
 	if strings.HasPrefix(text, header) {
@@ -185,7 +195,7 @@ func (s *Server) compile(text string) (*lua.FunctionProto, error) {
 	}
 	proto, err := lua.Compile(chunk, "user_script")
 	if err == nil {
-		s.protos[text] = proto
+		s.protos.Store(text, proto)
 	}
 	return proto, err
 }
