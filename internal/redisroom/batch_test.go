@@ -15,7 +15,7 @@ func TestBatch_ACrowdSharesRoundTripsAndLeavesWithItsContext(t *testing.T) {
 	eachClient(t, func(t *testing.T, open func(url string) store) {
 		s := redistest.Start(t)
 		d := open(s.URL() + "?timeout=1m")
-		const goroutines, pairs = 64, 100
+		const goroutines, pairs = 64, 20
 		var crowd sync.WaitGroup
 		for g := range goroutines {
 			crowd.Go(func() {

@@ -155,6 +155,7 @@ func TestCheck_OfACluster(t *testing.T) {
 }
 
 func TestCheck_OfSentinels(t *testing.T) {
+	live.Test(t)
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	eachClient(t, func(t *testing.T, open func(string) store) {

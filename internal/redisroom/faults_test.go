@@ -235,6 +235,7 @@ func TestBusyScript_R7_IsUnavailable(t *testing.T) {
 }
 
 func TestReplica_IsUnavailable(t *testing.T) {
+	live.Test(t)
 	primary := redistest.Start(t)
 	replica := redistest.StartReplica(t, primary)
 	eachClient(t, func(t *testing.T, open func(string) store) {

@@ -225,7 +225,7 @@ func TestCounter_HR_B3_TokenAheadOfTheClockStaysWithItsLock(t *testing.T) {
 	}
 	s = w.open()
 	defer s.Close()
-	const pairs = 100
+	const pairs = 20
 	w.faults(nil, nil)
 	last := req.MinToken + 1
 	for i := range pairs {

@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 func TestTLS_ServesEveryFormOfURL(t *testing.T) {
+	live.Test(t)
 	single := redistest.StartTLS(t, true)
 	node := redistest.StartTLS(t, true, "--cluster-enabled", "yes")
 	noErr(t, node.Client().ConfigSet(background, "cluster-announce-ip", node.Host()).Err())
@@ -58,6 +60,7 @@ func serves(t *testing.T, d store, key string, next driver.HintKind) {
 // TestACL_HR_F9_RightsInTheDocumentationAreEnough uses the rights in the documentation of the two
 // packages.
 func TestACL_HR_F9_RightsInTheDocumentationAreEnough(t *testing.T) {
+	live.Test(t)
 	documented := []any{"~leasehold:*", "&leasehold:*", "+@connection", "+@scripting", "+@read", "+@write", "+@pubsub", "+time"}
 	server := redistest.Start(t)
 	redistest.StartReplica(t, server)
