@@ -107,6 +107,9 @@ func TestCheck_FindsKeysThatNeverEnd(t *testing.T) {
 			c.Persist(background, key)
 		}
 		wantFinding(t, check(t, bare), driver.Warning, "keys", "2 have no expiry")
+
+		c.Set(background, prefix+"\x1fc", "nonsense", 0)
+		wantFinding(t, check(t, d), driver.Unsafe, "counter", "holds something else")
 		c.FlushAll(background)
 	})
 }

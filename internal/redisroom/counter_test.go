@@ -2,7 +2,6 @@ package redisroom_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,83 +10,6 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
-
-const storeCounter = "leasehold:\x1fc"
-
-func TestCounter_AForeignValueStopsNoHolder(t *testing.T) {
-	s := redistest.Start(t)
-	c, d := s.Client(), newStore(t, s)
-	acquire(t, d, request("k", "a"), driver.Granted)
-	in := request("r", "a")
-	in.Reenter, in.Owner = true, "me"
-	acquire(t, d, in, driver.Granted)
-	c.Set(background, storeCounter, "nonsense", 0)
-	if _, err := d.Acquire(background, request("free", "a")); !errors.Is(err, driver.ErrMismatch) || !strings.Contains(err.Error(), "counter") {
-		t.Errorf("%v, want ErrMismatch that names the counter", err)
-	}
-	wantFinding(t, check(t, d), driver.Unsafe, "counter", "holds something else")
-	down := request("k", "a")
-	down.Mode, down.Downgrade = driver.Shared, true
-	acquire(t, d, down, driver.Granted)
-	in.ID = "b"
-	acquire(t, d, in, driver.Granted)
-}
-
-// A caller's minimum does not push the tokens of other locks ahead of the clock: a lost counter
-// is seeded with it. Old data come back after a crash without an append-only file, and from a
-// replica that lagged.
-func TestTokens_P4_RiseOnAServerThatComesBackWithOldData(t *testing.T) {
-	s := redistest.Start(t)
-	c := s.Client()
-	ways := map[string]func(){
-		"all is lost":         func() { c.FlushAll(background) },
-		"the counter is lost": func() { c.Del(background, storeCounter) },
-		"old data come back":  func() { s.Kill(); s.Restart() },
-	}
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d, last := open(s.URL()), make(map[string]int64)
-		grant := func(what string) {
-			for _, key := range []string{"a", "b", "c"} {
-				id := fmt.Sprint("after-", last[key])
-				ask := func() (r driver.Reply) {
-					eventually(t, what, func() bool { // the first call after a restart may use a closed connection
-						var err error
-						r, err = d.Acquire(background, request(key, id))
-						return err == nil
-					})
-					return r
-				}
-				first := ask()
-				if first.State != driver.Granted || first.Token <= last[key] {
-					t.Errorf("%s: %s: %+v follows token %d", what, key, first, last[key])
-				}
-				if again := ask(); again.Token != first.Token {
-					t.Errorf("%s: %s: asked again: %+v; it had token %d", what, key, again, first.Token)
-				}
-				last[key] = first.Token
-				eventually(t, what, func() bool {
-					_, err := d.Release(background, lease(key, id))
-					return err == nil
-				})
-			}
-		}
-		for what, lose := range ways {
-			grant(what)
-			noErr(t, c.Save(background).Err())
-			far := request("far", "f")
-			far.MinToken = time.Now().Add(900 * time.Millisecond).UnixMicro()
-			acquire(t, d, far, driver.Granted)
-			release(t, d, "far", "f", driver.Released)
-			for range 20 {
-				grant(what)
-			}
-			lose()
-			for range 5 {
-				grant(what)
-			}
-		}
-	})
-}
 
 // While a slot moves, the counter may be on the other node. A call that needs no token of it is made
 // without it, and leaves the room as it should be, also if the move ends in between.

@@ -366,23 +366,6 @@ func TestClose_EndsSubscriptions(t *testing.T) {
 	})
 }
 
-// TestClock_HR_A1_ThatIsNotToBeHadLeavesNothing: a server without TIME mints no tokens, and the
-// attempt must leave no keys.
-func TestClock_HR_A1_ThatIsNotToBeHadLeavesNothing(t *testing.T) {
-	s := redistest.Start(t, "--rename-command", "TIME", "")
-	eachClient(t, func(t *testing.T, open func(string) store) {
-		d := open(s.URL())
-		for _, req := range []driver.Request{request(t.Name(), "a"), waiting(t.Name(), "b", "")} {
-			if reply, err := d.Acquire(background, req); err == nil {
-				t.Errorf("%+v without a clock", reply)
-			}
-		}
-		if keys := s.Keys(t); len(keys) > 0 {
-			t.Errorf("left: %q", keys)
-		}
-	})
-}
-
 // A primary that becomes a replica keeps its connections. If a DNS name refers to the primary, as
 // with some providers, only a new connection reaches its successor.
 func TestAcquire_AServerThatHasBecomeAReplicaIsLeft(t *testing.T) {

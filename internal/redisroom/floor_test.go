@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/test/microscope"
 )
 
 // wire is a client of the interpreter of the scripts on which every command and reply can be lost
@@ -146,6 +147,46 @@ func TestAcquire_HR_A2_IsOneCall(t *testing.T) {
 		}
 		if n := w.sent - w.from; n != 1 {
 			t.Errorf("%s: %d calls", name, n)
+		}
+	}
+}
+
+// A caller's minimum does not push the tokens of other locks ahead of the clock: a lost counter
+// is seeded with it. Old data come back after a crash without an append-only file, and from a
+// replica that lagged.
+func TestTokens_P4_RiseOnAServerThatComesBackWithOldData(t *testing.T) {
+	for what, lose := range map[string]func(w *wire, old microscope.Keys){
+		"all is lost":         func(w *wire, _ microscope.Keys) { clear(w.server.Keys) },
+		"the counter is lost": func(w *wire, _ microscope.Keys) { delete(w.server.Keys, lensPrefix+counterKey) },
+		"old data come back":  func(w *wire, old microscope.Keys) { w.server.Keys, w.changes = old, w.changes+1 },
+	} {
+		w, s := newWire(t, false)
+		last := make(map[string]int64)
+		grant := func() {
+			for _, key := range []string{"a", "b", "c"} {
+				id := fmt.Sprint("after-", last[key])
+				first := mustAcquire(t, s, driver.Granted, simpleRequest(key, id))
+				if first.Token <= last[key] {
+					t.Errorf("%s: %s: %+v follows token %d", what, key, first, last[key])
+				}
+				if again := pair(t, s, key, id); again != first.Token {
+					t.Errorf("%s: %s: asked again: token %d; it had token %d", what, key, again, first.Token)
+				}
+				last[key] = first.Token
+			}
+		}
+		grant()
+		old := w.server.Keys.Clone()
+		far := simpleRequest("far", "f")
+		far.MinToken = w.server.Now + 900_000
+		mustAcquire(t, s, driver.Granted, far)
+		pair(t, s, "far", "f")
+		for range 20 {
+			grant()
+		}
+		lose(w, old)
+		for range 5 {
+			grant()
 		}
 	}
 }

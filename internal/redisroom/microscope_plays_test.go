@@ -173,11 +173,24 @@ func (l *lens) playCounterAt(now int64) error {
 	sharer, err1 := l.after(ask(reads, parties[0])...)
 	queue, err2 := l.after(slices.Concat(ask(nil, parties[0]), ask(queues, parties[1:]...))...)
 	general, err3 := l.after(slices.Concat(ask(nil, parties[0]), ask(allOf(queues, policy(driver.WritersFirst)), parties[1]))...)
-	if err := cmp.Or(err1, err2, err3); err != nil {
+	alone, err4 := l.after(ask(nil, parties[0])...)
+	owned, err5 := l.after(ask(owner("me"), parties[0])...)
+	if err := cmp.Or(err1, err2, err3, err4, err5); err != nil {
 		return err
 	}
 	last := lensStart // of the rooms
 	for _, counter := range counters {
+		for _, holder := range []struct {
+			from *situation
+			step step
+		}{{alone, downgrades(parties[0], "")}, {owned, ask(owner("me"), parties[1])[0]}} {
+			keys := holder.from.keys.Clone()
+			keys[c] = counter.v
+			got, err := l.take(holder.step, keys, now, now-1)
+			if err := cmp.Or(err, equal("state", got.State, driver.Granted)); err != nil {
+				return fmt.Errorf("%s on %q: %w", holder.step.name, show(keys), err)
+			}
+		}
 		for i, play := range []struct {
 			from    *situation
 			step    step
@@ -204,7 +217,7 @@ func (l *lens) playCounterAt(now int64) error {
 			case len(l.errors) > 0:
 				err = errors.New(l.errors[0])
 			case counter.next == 0 && !play.release:
-				err = cmp.Or(equal("error", kind(err), driver.ErrMismatch), equal("left as it is", after[c].Same(counter.v), true))
+				err = cmp.Or(equal("error", kind(err), driver.ErrMismatch), equal("names the counter", strings.Contains(err.Error(), "counter"), true), equal("left as it is", after[c].Same(counter.v), true))
 			case counter.next == 0: // the lock is handed over nevertheless
 				err = cmp.Or(err, equal("state", got.State, driver.Released), equal("the counter", after[c].Same(counter.v), true), equal("token", keptIn(after).own(), want))
 			default:

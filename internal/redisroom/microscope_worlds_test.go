@@ -93,7 +93,7 @@ func readersAndWriter(name string, p driver.Policy) world {
 }
 
 var worlds = append([]world{
-	{name: "mutex", steps: slices.Concat(
+	{name: "HR_A1 mutex", steps: slices.Concat(
 		ask(nil, parties[0]), ask(queues, parties...),
 		each(releases, parties...), each(renews, parties...),
 		each(releases, driver.Ref{ID: idA, Uncontended: true}), each(renews, driver.Ref{ID: idA, Uncontended: true}),
