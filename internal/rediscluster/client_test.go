@@ -86,6 +86,12 @@ func (h *house) Ask(ctx context.Context, _ string, words ...string) (any, error)
 	return []any{entry(0, redisroom.Slots/2-1, []any{first, int64(1), "id"}), entry(redisroom.Slots/2, redisroom.Slots-1, []any{second, int64(1), "id"})}, nil
 }
 
+func (h *house) Listen(ctx context.Context, _ []string, up func(), _ func(string)) error {
+	up()
+	<-ctx.Done()
+	return fmt.Errorf("at %s: %w", h.addr, context.Cause(ctx))
+}
+
 func (h *house) Changes() uint64 { return 0 }
 func (h *house) Cut()            { h.once.Do(func() { close(h.cut) }) }
 
@@ -313,6 +319,31 @@ func TestClient_OneSeedMayBeAServerWithoutACluster(t *testing.T) {
 		var reply redisroom.ReplyError
 		if _, err := c.Do(t.Context(), get); !errors.As(err, &reply) {
 			t.Errorf("%v, want the servers' error", err)
+		}
+	})
+}
+
+// A node that has left the cluster answers pings, and gets no hints.
+func TestClient_HR_H4_SubscriptionLeavesANodeThatHasLeftTheCluster(t *testing.T) {
+	inTown(t, []string{"a:1", "b:1"}, func(t *testing.T, o *town, c *Client) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		listens := func() <-chan error {
+			up, ended := make(chan struct{}), make(chan error, 1)
+			go func() { ended <- c.Listen(ctx, []string{"channel"}, func() { close(up) }, nil) }()
+			<-up
+			return ended
+		}
+		ended := listens()
+		o.change(func() { o.owner = "b:1" })
+		start := time.Now()
+		if err := <-ended; !errors.Is(err, errLeft) || !strings.Contains(err.Error(), "a:1") || time.Since(start) > maxAge+3*leftInterval {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		ended = listens()
+		time.Sleep(30 * time.Minute)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "b:1") {
+			t.Errorf("%v, want that it listened at the other node until now", err)
 		}
 	})
 }
