@@ -53,23 +53,36 @@ var few = bounds{states: 30, failed: 3, damaged: 2}
 // its first situations.
 type explored struct{ situations, depth, commands int }
 
+// violation is an error that ends an exploration.
+type violation struct{ error }
+
+// must ends the exploration if there is an error.
+func (l *lens) must(err error) {
+	if err != nil {
+		panic(violation{err})
+	}
+}
+
 // explore takes every step from every situation, breadth first.
 func (l *lens) explore(w world, b bounds) (seen explored, err error) {
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case violation:
+			err = fmt.Errorf("%s: %w", l.doing, v.error)
+		default:
+			panic(v)
+		}
+	}()
 	if w.calm {
 		b.failed, b.damaged = 0, 0
 	}
 	if w.play != nil {
-		err = w.play(l)
-		return explored{commands: l.commands}, err
+		w.play(l)
+		return explored{commands: l.commands}, nil
 	}
 	known := make(map[string]bool)
-	from := beginning()
-	for _, s := range w.begin {
-		if from, err = l.follow(from, s); err != nil {
-			return seen, fmt.Errorf("%s: %w", s.name, err)
-		}
-	}
-	queue := []*situation{from}
+	queue := []*situation{l.after(w.begin...)}
 	for len(queue) > 0 && seen.situations < b.states {
 		from := queue[0]
 		queue = queue[1:]

@@ -42,25 +42,38 @@ func (l *lens) on(keys microscope.Keys) *Store {
 }
 
 // left compares the keys with the wanted keys, and checks that no script made a forbidden call.
-func (l *lens) left(what string, want microscope.Keys) error {
-	if len(l.errors) > 0 {
-		return fmt.Errorf("%s: %s", what, strings.Join(l.errors, "; "))
-	}
+func (l *lens) left(want microscope.Keys) {
+	l.same("forbidden calls", l.errors, []string(nil))
 	if got := l.server.Live(); !got.Same(want) {
-		return fmt.Errorf("%s leaves\n%swant\n%s", what, show(got), show(want))
+		l.must(fmt.Errorf("leaves\n%swant\n%s", show(got), show(want)))
 	}
-	return nil
 }
 
 // after returns the situation after some steps.
-func (l *lens) after(steps ...step) (from *situation, err error) {
-	from = beginning()
+func (l *lens) after(steps ...step) *situation { return l.goOn(beginning(), steps...) }
+
+// goOn returns the situation after further steps.
+func (l *lens) goOn(from *situation, steps ...step) *situation {
 	for _, s := range steps {
-		if from, err = l.follow(from, s); err != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, err)
+		next, err := l.follow(from, s)
+		if err != nil {
+			l.must(fmt.Errorf("after %s: %s: %w, on\n%s", from.path(), s.name, err, show(from.keys)))
 		}
+		from = next
 	}
-	return from, nil
+	return from
+}
+
+// asks takes a step of the driver on the keys at the start of the world, and expects a state.
+func (l *lens) asks(s step, keys microscope.Keys, want driver.State) driver.Reply {
+	return l.asksAt(s, keys, lensStart, want)
+}
+
+func (l *lens) asksAt(s step, keys microscope.Keys, now int64, want driver.State) driver.Reply {
+	got, err := l.take(s, keys, now, lensStart-1)
+	l.must(err)
+	l.same(s.name, got.State, want)
+	return got
 }
 
 // equal compares two things by how they are printed.
@@ -70,6 +83,9 @@ func equal(what string, got, want any) error {
 	}
 	return nil
 }
+
+// same is equal, and ends the exploration.
+func (l *lens) same(what string, got, want any) { l.must(equal(what, got, want)) }
 
 func textUntil(text string, at int64) microscope.Value {
 	return microscope.Value{Text: &text, At: at}
@@ -93,7 +109,7 @@ var marks = []microscope.Value{
 
 var markText = regexp.MustCompile(`^(\d+) ?(.*)$`)
 
-func playMark(l *lens) error {
+func playMark(l *lens) {
 	name := lensPrefix + markKey
 	for _, v := range marks {
 		text := ""
@@ -109,14 +125,12 @@ func playMark(l *lens) error {
 			if v.Type() != "none" {
 				keys[name] = v
 			}
-			what := fmt.Sprintf("%q on %q", args, show(keys))
+			l.doing = fmt.Sprintf("%q on %q", args, show(keys))
 			reply, err := l.on(keys).mark(context.Background(), args...)
 			var want any = int64(0)
 			switch {
 			case foreign:
-				if !errors.Is(err, driver.ErrMismatch) {
-					return fmt.Errorf("%s: %w", what, err)
-				}
+				l.same("error", kind(err), driver.ErrMismatch)
 				want = nil
 			case parts != nil:
 				since, _ := strconv.ParseInt(parts[1], 10, 64)
@@ -127,12 +141,10 @@ func playMark(l *lens) error {
 				left, _ := strconv.ParseInt(args[1], 10, 64)
 				keys[name], want = textUntil(fmt.Sprint(lensMS+left, " n"), 0), []any{left, "n"}
 			}
-			if err := cmp.Or(equal(what, reply, want), l.left(what, keys)); err != nil {
-				return err
-			}
+			l.same("reply", reply, want)
+			l.left(keys)
 		}
 	}
-	return nil
 }
 
 // counters are values of the counter's key, and the next token, or 0 if an acquire is refused.
@@ -159,25 +171,19 @@ var counters = []struct {
 }
 
 // playCounter plays every value of the counter, when the rooms get their tokens and 1 µs later.
-func playCounter(l *lens) error {
+func playCounter(l *lens) {
 	for now := lensStart; now <= lensStart+1; now++ {
-		if err := l.playCounterAt(now); err != nil {
-			return err
-		}
+		l.playCounterAt(now)
 	}
-	return l.playOwn()
+	l.playOwn()
 }
 
-func (l *lens) playCounterAt(now int64) error {
+func (l *lens) playCounterAt(now int64) {
 	c, free := lensPrefix+counterKey, beginning()
-	sharer, err1 := l.after(ask(reads, parties[0])...)
-	queue, err2 := l.after(slices.Concat(ask(nil, parties[0]), ask(queues, parties[1:]...))...)
-	general, err3 := l.after(slices.Concat(ask(nil, parties[0]), ask(allOf(queues, policy(driver.WritersFirst)), parties[1]))...)
-	alone, err4 := l.after(ask(nil, parties[0])...)
-	owned, err5 := l.after(ask(owner("me"), parties[0])...)
-	if err := cmp.Or(err1, err2, err3, err4, err5); err != nil {
-		return err
-	}
+	sharer := l.after(ask(reads, parties[0])...)
+	queue := l.after(slices.Concat(ask(nil, parties[0]), ask(queues, parties[1:]...))...)
+	general := l.after(slices.Concat(ask(nil, parties[0]), ask(allOf(queues, policy(driver.WritersFirst)), parties[1]))...)
+	alone, owned := l.after(ask(nil, parties[0])...), l.after(ask(owner("me"), parties[0])...)
 	last := lensStart // of the rooms
 	for _, counter := range counters {
 		for _, holder := range []struct {
@@ -186,10 +192,8 @@ func (l *lens) playCounterAt(now int64) error {
 		}{{alone, downgrades(parties[0], "")}, {owned, ask(owner("me"), parties[1])[0]}} {
 			keys := holder.from.keys.Clone()
 			keys[c] = counter.v
-			got, err := l.take(holder.step, keys, now, now-1)
-			if err := cmp.Or(err, equal("state", got.State, driver.Granted)); err != nil {
-				return fmt.Errorf("%s on %q: %w", holder.step.name, show(keys), err)
-			}
+			l.doing = "on " + show(keys)
+			l.asksAt(holder.step, keys, now, driver.Granted)
 		}
 		for i, play := range []struct {
 			from    *situation
@@ -205,7 +209,7 @@ func (l *lens) playCounterAt(now int64) error {
 			if counter.v.Type() != "none" {
 				keys[c] = counter.v
 			}
-			what := fmt.Sprintf("%s, %d, on %q", play.step.name, i, show(keys))
+			l.doing = fmt.Sprintf("%s, %d, on %q", play.step.name, i, show(keys))
 			got, err := l.take(play.step, keys, now, now-1)
 			after := l.server.Live()
 			seed := max(counter.next, now)
@@ -213,77 +217,62 @@ func (l *lens) playCounterAt(now int64) error {
 			if play.from != free {
 				want = max(want, last+1)
 			}
+			l.same("forbidden calls", l.errors, []string(nil))
 			switch {
-			case len(l.errors) > 0:
-				err = errors.New(l.errors[0])
 			case counter.next == 0 && !play.release:
-				err = cmp.Or(equal("error", kind(err), driver.ErrMismatch), equal("names the counter", strings.Contains(err.Error(), "counter"), true), equal("left as it is", after[c].Same(counter.v), true))
+				l.same("error", kind(err), driver.ErrMismatch)
+				l.same("names the counter", strings.Contains(err.Error(), "counter"), true)
+				l.same("left as it is", after[c].Same(counter.v), true)
 			case counter.next == 0: // the lock is handed over nevertheless
-				err = cmp.Or(err, equal("state", got.State, driver.Released), equal("the counter", after[c].Same(counter.v), true), equal("token", keptIn(after).own(), want))
+				l.must(err)
+				l.same("state", got.State, driver.Released)
+				l.same("the counter", after[c].Same(counter.v), true)
+				l.same("token", keptIn(after).own(), want)
 			default:
+				l.must(err)
 				k := keptIn(after)
-				err = cmp.Or(err, equal("token", k.own(), want))
+				l.same("token", k.own(), want)
 				if want > seed { // it is the room's own
-					err = cmp.Or(err, equal("the counter", k.c.Same(counter.v), true))
+					l.same("the counter", k.c.Same(counter.v), true)
 					break
 				}
-				err = cmp.Or(err, equal("the counter", deref(k.c.Text), fmt.Sprint(want)),
-					equal("its end", k.c.At == want/1000+time.Hour.Milliseconds() || want == counter.next && k.c.At == counter.v.At, true))
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", what, err)
+				l.same("the counter", deref(k.c.Text), fmt.Sprint(want))
+				l.same("its end", k.c.At == want/1000+time.Hour.Milliseconds() || want == counter.next && k.c.At == counter.v.At, true)
 			}
 		}
 	}
-	return nil
 }
 
 // playOwn raises the token of an uncontended lease. It stays uncontended if the counter can
 // follow.
-func (l *lens) playOwn() error {
+func (l *lens) playOwn() {
 	for i, ahead := range []int64{0, 1} {
-		from, err := l.after(ask(nil, parties[0])...)
-		if err != nil {
-			return err
-		}
-		from = from.pass(5, "later")
+		l.doing = fmt.Sprintf("raised %d too far", ahead)
+		from := l.after(ask(nil, parties[0])...).pass(5, "later")
 		old := from.now - time.Hour.Microseconds()
 		for _, c := range []struct{ counter, raised, want int64 }{
 			{old, from.now - 3, from.now}, {old, from.now + 3, from.now + 3}, {old + 1, from.now - 3, from.now - 3},
 		} {
 			from.keys[lensPrefix+counterKey] = textUntil(fmt.Sprint(c.counter), lensMS+300)
 			_, err := l.take(renews(driver.Ref{ID: idA, Token: c.raised}), from.keys, from.now, from.least)
-			if err := cmp.Or(err, equal("the counter", keptIn(l.server.Live()).counter(), c.want)); err != nil {
-				return err
-			}
+			l.must(err)
+			l.same("the counter", keptIn(l.server.Live()).counter(), c.want)
 		}
-		for _, s := range []step{renews(driver.Ref{ID: idA, Token: from.now + time.Second.Microseconds() + ahead}), releases(parties[0])} {
-			if from, err = l.follow(from, s); err != nil {
-				return err
-			}
-			if k := keptIn(from.keys); strings.HasPrefix(s.name, "renew") {
-				err = equal("the holder key", deref(k.h.Text) == "*", i > 0)
-			} else if strings.HasPrefix(s.name, "release") {
-				err = equal("a token of its own", k.r.Text != nil, i > 0)
-			}
-			if err != nil {
-				return fmt.Errorf("raised %d too far: %w", ahead, err)
-			}
-		}
+		from = l.goOn(from, renews(driver.Ref{ID: idA, Token: from.now + time.Second.Microseconds() + ahead}))
+		l.same("the holder key", deref(keptIn(from.keys).h.Text) == "*", i > 0)
+		from = l.goOn(from, releases(parties[0]))
+		l.same("a token of its own", keptIn(from.keys).r.Text != nil, i > 0)
+
+		l.doing = fmt.Sprintf("a minimum %d above the clock", ahead)
 		wanted := ask(func(req *driver.Request) { req.MinToken = lensStart - 1 + ahead }, parties[0])
-		if from, err = l.after(append(wanted, releases(parties[0]))...); err != nil {
-			return err
-		}
-		if err := equal("a token of its own", keptIn(from.keys).r.Text != nil, i > 0); err != nil {
-			return fmt.Errorf("a minimum %d above the clock: %w", ahead, err)
-		}
+		from = l.after(append(wanted, releases(parties[0]))...)
+		l.same("a token of its own", keptIn(from.keys).r.Text != nil, i > 0)
 	}
-	return nil
 }
 
 // guardedRooms returns rooms in which a guarded request has to look at the mark, and rooms in
 // which it need not.
-func (l *lens) guardedRooms() (unknown, known []*situation, err error) {
+func (l *lens) guardedRooms() (unknown, known []*situation) {
 	r, c := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey)), lensPrefix+counterKey
 	counted := func(token, least int64) *situation {
 		s := beginning()
@@ -301,16 +290,13 @@ func (l *lens) guardedRooms() (unknown, known []*situation, err error) {
 	}
 	own := beginning()
 	own.keys[r], own.record.Token = textUntil(fmt.Sprint(ahead), ahead/1000+3_500_000), ahead
-	contended, err := l.after(slices.Concat(ask(nil, parties[0]), ask(queues, parties[1]))...)
-	return unknown, append(known, own, contended), err
+	contended := l.after(slices.Concat(ask(nil, parties[0]), ask(queues, parties[1]))...)
+	return unknown, append(known, own, contended)
 }
 
 // playGuarded requests locks whose lease may have been lost with the server's data.
-func playGuarded(l *lens) error {
-	unknown, known, err := l.guardedRooms()
-	if err != nil {
-		return err
-	}
+func playGuarded(l *lens) {
+	unknown, known := l.guardedRooms()
 	guard := func(req *driver.Request) { req.Guard = true }
 	once := func(req *driver.Request) { req.SingleUseID = true }
 	asks := slices.Concat(ask(guard, parties[2]), ask(allOf(guard, queues), parties[2]), ask(allOf(guard, reads), parties[2]), ask(allOf(guard, once), parties[2]))
@@ -322,28 +308,22 @@ func playGuarded(l *lens) error {
 			}
 			refusal, says := refused(mark)
 			for _, step := range asks {
-				what := fmt.Sprintf("%s on\n%s", step.name, show(s.keys))
+				l.doing = fmt.Sprintf("%s on\n%s", step.name, show(s.keys))
 				if refusal == nil || i >= len(unknown) {
-					next, err := l.follow(s, step)
-					if err != nil {
-						return fmt.Errorf("%s: %w", what, err)
-					}
-					if at := next.keys[lensPrefix+seenKey].At; i < len(unknown) && at != lensMS+time.Minute.Milliseconds() {
-						return fmt.Errorf("%s: the mark was seen until %d", what, at)
+					next := l.goOn(s, step)
+					if at := next.keys[lensPrefix+seenKey].At; i < len(unknown) {
+						l.same("until when the mark was seen", at, lensMS+time.Minute.Milliseconds())
 					}
 					continue
 				}
 				_, err := l.take(step, s.keys, s.now, s.least)
 				if !errors.Is(err, refusal) || !strings.Contains(err.Error(), says) {
-					return fmt.Errorf("%s: %w, want %w, %q", what, err, refusal, says)
+					l.must(fmt.Errorf("%w, want %w, %q", err, refusal, says))
 				}
-				if err := l.left(what, s.keys); err != nil {
-					return err
-				}
+				l.left(s.keys)
 			}
 		}
 	}
-	return nil
 }
 
 // refused returns the error of a guarded request without a known token, and a part of its text.
@@ -370,36 +350,21 @@ func deref(s *string) string {
 }
 
 // playForeign plays locks of other libraries, and a mark of the store without its record.
-func playForeign(l *lens) error {
-	ctx := context.Background()
+func playForeign(l *lens) {
 	h := lensPrefix + lensKey
 	r := string(appendSide(nil, []byte(h), recordKey))
-	theirs := func(left int64) driver.Holder {
-		return driver.Holder{ID: "their lock", Mode: driver.Exclusive, Weight: 1, Remaining: millis(left), Confirmed: true, Foreign: true}
-	}
-	listed := func(keys microscope.Keys, mine, any bool) error {
-		for i, foreign := range []bool{false, true} {
-			in, err := l.on(keys).occupied(ctx, []string{lensKey}, foreign)
-			if want := []bool{mine, any}[i]; err != nil || (len(in) > 0) != want {
-				return fmt.Errorf("listed %q, %w, want %v, of\n%s", in, err, want, show(keys))
-			}
-		}
-		return nil
-	}
 	for _, left := range []int64{1, 300, 2000} {
 		for _, known := range []bool{false, true} {
 			keys := microscope.Keys{h: textUntil("their lock", lensMS+left)}
 			if known {
 				keys[r] = textUntil("7", lensMS+3_500_000)
 			}
-			if err := l.elsewhere(keys, left, theirs(left), listed); err != nil {
-				return fmt.Errorf("of %d ms, %v: %w", left, known, err)
-			}
+			l.doing = fmt.Sprintf("of %d ms, %v", left, known)
+			l.elsewhere(keys, left)
 		}
 	}
-	if err := listed(microscope.Keys{h: textUntil("their lock", lensMS)}, false, false); err != nil {
-		return err
-	}
+	l.doing = "another library's lock"
+	l.lists(microscope.Keys{h: textUntil("their lock", lensMS)}, false, false)
 	for _, broken := range []struct {
 		v    microscope.Value
 		any  bool
@@ -411,26 +376,32 @@ func playForeign(l *lens) error {
 		{microscope.Value{Hash: map[string]string{"f": "v"}, At: lensMS + 300}, false, driver.ErrMismatch},
 	} {
 		keys := microscope.Keys{h: broken.v}
-		if err := listed(keys, broken.any, broken.any); err != nil {
-			return err
-		}
-		if _, err := l.on(keys).inspect(ctx, lensKey); broken.v.List && (err == nil || !strings.Contains(err.Error(), "holds a list")) {
-			return fmt.Errorf("inspect: %w", err)
+		l.lists(keys, broken.any, broken.any)
+		if _, err := l.on(keys).inspect(context.Background(), lensKey); broken.v.List && (err == nil || !strings.Contains(err.Error(), "holds a list")) {
+			l.must(fmt.Errorf("inspect: %w", err))
 		}
 		for _, s := range slices.Concat(ask(nil, parties[1]), ask(queues, parties[1]), ask(reads, parties[1]), each(releases, parties[1]), each(renews, parties[1]), []step{breaks(idB)}) {
 			_, err := l.take(s, keys, lensStart, lensStart-1)
 			l.errors = slices.DeleteFunc(l.errors, func(s string) bool { return strings.Contains(s, "never ends") })
-			if err := cmp.Or(equal(s.name, kind(err), broken.kind), l.left(s.name, keys)); err != nil {
-				return err
-			}
+			l.same(s.name, kind(err), broken.kind)
+			l.left(keys)
 		}
 	}
-	return l.closedFor(listed)
+	l.playClosed()
+}
+
+// lists checks whether the lock is listed, without locks of others and with them.
+func (l *lens) lists(keys microscope.Keys, mine, any bool) {
+	for i, foreign := range []bool{false, true} {
+		in, err := l.on(keys).occupied(context.Background(), []string{lensKey}, foreign)
+		l.must(err)
+		l.same("listed of\n"+show(keys), len(in) > 0, []bool{mine, any}[i])
+	}
 }
 
 // elsewhere lets parties ask while another library's lock is held.
-func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder, listed func(microscope.Keys, bool, bool) error) error {
-	ctx := context.Background()
+func (l *lens) elsewhere(keys microscope.Keys, left int64) {
+	holder := driver.Holder{ID: "their lock", Mode: driver.Exclusive, Weight: 1, Remaining: millis(left), Confirmed: true, Foreign: true}
 	next := millis(min(left, 500))
 	busy := driver.Reply{State: driver.Busy, RetryAfter: next, Clock: micros(lensStart), Holders: []driver.Holder{holder}}
 	queued := busy
@@ -439,135 +410,98 @@ func (l *lens) elsewhere(keys microscope.Keys, left int64, holder driver.Holder,
 	if keptIn(keys).r.Text != nil {
 		token = fmt.Sprint(lensStart)
 	}
-	if err := listed(keys, false, true); err != nil {
-		return err
+	picture := func(keys microscope.Keys, waiters int) {
+		snap, err := l.on(keys).inspect(context.Background(), lensKey)
+		l.must(err)
+		l.same("holders", snap.Holders, []driver.Holder{holder})
+		l.same("waiters", len(snap.Waiters), waiters)
 	}
-	picture := func(keys microscope.Keys, waiters int) error {
-		snap, err := l.on(keys).inspect(ctx, lensKey)
-		if err != nil {
-			return err
-		}
-		return cmp.Or(equal("holders", snap.Holders, []driver.Holder{holder}), equal("waiters", len(snap.Waiters), waiters))
-	}
-	if err := picture(keys, 0); err != nil {
-		return err
-	}
+	l.lists(keys, false, true)
+	picture(keys, 0)
 	for _, s := range slices.Concat(ask(nil, parties[1]), ask(reads, parties[1]), ask(delays, parties[1]), ask(owner("me"), parties[1])) {
-		got, err := l.take(s, keys, lensStart, lensStart-1)
-		if err := cmp.Or(err, equal(s.name, got, busy), l.left(s.name, keys)); err != nil {
-			return err
-		}
+		l.same(s.name, l.asks(s, keys, driver.Busy), busy)
+		l.left(keys)
 	}
 	for _, s := range slices.Concat(each(releases, parties[1]), each(renews, parties[1]), []step{breaks(idB)}) {
-		got, err := l.take(s, keys, lensStart, lensStart-1)
-		if err := cmp.Or(err, equal(s.name, got.State, driver.Gone), l.left(s.name, keys)); err != nil {
-			return err
-		}
+		l.asks(s, keys, driver.Gone)
+		l.left(keys)
 	}
 	for _, change := range []func(*driver.Request){queues, allOf(queues, reads)} {
 		first, second := ask(change, parties[1])[0], ask(change, parties[0])[0]
-		got, err := l.take(first, keys, lensStart, lensStart-1)
+		l.same(first.name, l.asks(first, keys, driver.Queued), queued)
 		waiting := l.server.Live()
-		if err := cmp.Or(err, equal(first.name, got, queued), equal("the lock", waiting[lensPrefix+lensKey], keys[lensPrefix+lensKey]),
-			listed(waiting, true, true), picture(waiting, 1)); err != nil {
-			return err
-		}
+		l.same("the lock", waiting[lensPrefix+lensKey], keys[lensPrefix+lensKey])
+		l.lists(waiting, true, true)
+		picture(waiting, 1)
 		behind := queued
 		behind.Position, behind.RetryAfter = 2, 0
-		got, err = l.take(second, waiting, lensStart, lensStart-1)
+		l.same(second.name, l.asks(second, waiting, driver.Queued), behind)
 		two := l.server.Live()
-		if err := cmp.Or(err, equal(second.name, got, behind), picture(two, 2)); err != nil {
-			return err
-		}
+		picture(two, 2)
 		// It asks again, and once the lock is over.
-		got, err = l.take(renews(parties[1]), two, lensStart, lensStart-1)
-		if err := cmp.Or(err, equal("asked again", got.State, driver.Queued), equal("when next", got.RetryAfter, next), equal("nobody is told", len(l.heard), 0)); err != nil {
-			return err
-		}
+		l.same("when next", l.asks(renews(parties[1]), two, driver.Queued).RetryAfter, next)
+		l.same("nobody is told", len(l.heard), 0)
 		over := two.Clone()
 		delete(over, lensPrefix+lensKey)
-		got, err = l.take(renews(parties[1]), over, lensStart+1, lensStart-1)
-		if err := cmp.Or(err, equal("afterwards", got.State, driver.Granted)); err != nil {
-			return err
-		}
+		l.asksAt(renews(parties[1]), over, lensStart+1, driver.Granted)
 		// The waiter leaves, and the record is folded while the lock is there.
-		got, err = l.take(releases(parties[1]), waiting, lensStart, lensStart-1)
-		after := l.server.Live()
-		record := keptIn(after)
-		if err := cmp.Or(err, equal("leaves", got.State, driver.Left), equal("the lock", record.h, keys[lensPrefix+lensKey]), equal("the queue", record.z.Type(), "none"),
-			equal("the record", record.r.Type(), "none"), equal("the counter", deref(record.c.Text), token)); err != nil {
-			return err
-		}
+		l.asks(releases(parties[1]), waiting, driver.Left)
+		record := keptIn(l.server.Live())
+		l.same("the lock", record.h, keys[lensPrefix+lensKey])
+		l.same("the queue", record.z.Type(), "none")
+		l.same("the record", record.r.Type(), "none")
+		l.same("the counter", deref(record.c.Text), token)
 		// The end of the foreign lock is noticed by the first release after it.
-		got, err = l.take(releases(parties[0]), over, lensStart+1, lensStart-1)
-		if err := cmp.Or(err, equal("leaves later", got.State, driver.Left)); err != nil {
-			return err
-		}
+		l.asksAt(releases(parties[0]), over, lensStart+1, driver.Left)
 	}
-	return nil
 }
 
-// closedFor makes parties ask for a room without its record, but with the mark before it.
-func (l *lens) closedFor(listed func(microscope.Keys, bool, bool) error) error {
+// playClosed makes parties ask for a room without its record, but with the mark before it.
+func (l *lens) playClosed() {
 	keys := microscope.Keys{lensPrefix + lensKey: textUntil("*", lensMS+300)}
-	if err := listed(keys, true, true); err != nil {
-		return err
-	}
+	l.lists(keys, true, true)
 	for _, s := range slices.Concat(ask(nil, parties[1]), ask(reads, parties[1])) {
-		got, err := l.take(s, keys, lensStart, lensStart-1)
-		if err := cmp.Or(err, equal(s.name, got, driver.Reply{State: driver.Busy, RetryAfter: millis(300), Clock: micros(lensStart)}), l.left(s.name, keys)); err != nil {
-			return err
-		}
+		l.same(s.name, l.asks(s, keys, driver.Busy), driver.Reply{State: driver.Busy, RetryAfter: millis(300), Clock: micros(lensStart)})
+		l.left(keys)
 	}
 	endless, err := l.on(microscope.Keys{lensPrefix + lensKey: microscope.Text("*")}).inspect(context.Background(), lensKey)
-	if err := cmp.Or(err, equal("closed for ever", endless.Closed, time.Duration(0))); err != nil {
-		return err
-	}
+	l.must(err)
+	l.same("closed for ever", endless.Closed, time.Duration(0))
 	l.errors = nil
 	for left, there := range []bool{false, true} {
-		if err := listed(microscope.Keys{lensPrefix + lensKey: textUntil("*", lensMS+int64(left))}, there, there); err != nil {
-			return err
-		}
+		l.lists(microscope.Keys{lensPrefix + lensKey: textUntil("*", lensMS+int64(left))}, there, there)
 	}
 	snap, err := l.on(keys).inspect(context.Background(), lensKey)
-	return cmp.Or(err, equal("closed", snap, driver.Snapshot{Key: lensKey, Closed: millis(300)}))
+	l.must(err)
+	l.same("closed", snap, driver.Snapshot{Key: lensKey, Closed: millis(300)})
 }
 
 // playOneKey renews and releases leases by the scripts for one key. The ids have a common beginning, or would
 // match each other as patterns.
-func playOneKey(l *lens) error {
+func playOneKey(l *lens) {
 	ids := []string{idA, idB, "b.c", "bxc", "b-c", "zb", "b0", strings.Repeat("z", 27)}
 	for _, holder := range ids {
 		for _, visit := range []string{"", "v/1"} {
-			from, err := l.after(ask(visiting(visit), driver.Ref{ID: holder})...)
-			if err != nil {
-				return err
-			}
+			from := l.after(ask(visiting(visit), driver.Ref{ID: holder})...)
 			for _, id := range ids {
 				for _, ref := range []driver.Ref{{}, {TTL: 100 * time.Millisecond}, {Visit: "v/2"}, {Visit: "w"}, {RejectIDFor: lensForbid, SingleUseID: true}} {
 					ref.ID, ref.Uncontended = id, true
 					for _, s := range []step{releases(ref), renewsAlone(ref), renewsAmongOthers(ref)} {
-						if _, err := l.follow(from, s); err != nil {
-							return fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
-						}
+						l.goOn(from, s)
 					}
 				}
 			}
 		}
 	}
 	short := microscope.Keys{lensPrefix + lensKey: textUntil("b x {} 9", lensMS+300)}
-	got, err := l.take(renews(driver.Ref{ID: idB, Uncontended: true}), short, lensStart, lensStart-1)
-	if err := cmp.Or(err, equal("the token of a short lease", got.Token, 9)); err != nil {
-		return err
-	}
+	l.same("the token of a short lease", l.asks(renews(driver.Ref{ID: idB, Uncontended: true}), short, driver.Granted).Token, 9)
 	for _, text := range []string{idB + " ", idB + " x {}", idB + " x 0 1 0 0 300 0 0 A - {} ", "*"} {
+		l.doing = fmt.Sprintf("a lease without a token: %q", text)
 		keys := microscope.Keys{lensPrefix + lensKey: textUntil(text, lensMS+300)}
 		_, err := l.take(renewsAlone(driver.Ref{ID: idB}), keys, lensStart, lensStart-1)
-		if err := cmp.Or(err, l.left("a lease without a token", keys)); err != nil {
-			return err
-		}
+		l.must(err)
+		l.left(keys)
 	}
-	return nil
 }
 
 // renewsAlone renews by the script for one key, as in a slot that is being moved.
@@ -586,7 +520,7 @@ func renewsAlone(ref driver.Ref) step {
 }
 
 // playVisits plays leases of all three forms that belong to several visits.
-func playVisits(l *lens) error {
+func playVisits(l *lens) {
 	forms := [][]step{
 		{},
 		ask(queues, parties[1]),
@@ -603,27 +537,21 @@ func playVisits(l *lens) error {
 			if i < len(forms) {
 				begin = append(begin, forms[i]...)
 			}
-			from, err := l.after(begin...)
-			if err != nil {
-				return err
-			}
+			from := l.after(begin...)
 			steps := slices.Concat(each(renews, driver.Ref{ID: idA, Visit: other}), each(releases, driver.Ref{ID: idA, Visit: other},
 				driver.Ref{ID: idA, Visit: other, RejectIDFor: lensForbid, KeepClosed: lensKeep}, driver.Ref{ID: idA, Visit: other, RejectIDFor: lensForbid, SingleUseID: true}))
 			if i == 0 || i == len(forms) {
 				steps = append(steps, ask(allOf(visiting(other), change), parties[0])...)
 			}
 			for _, s := range steps {
-				if _, err := l.follow(from, s); err != nil {
-					return fmt.Errorf("of %q by %q: %s: %w", pair[0], other, s.name, err)
-				}
+				l.goOn(from, s)
 			}
 		}
 	}
-	return nil
 }
 
 // playMany plays more readers behind a writer than one call hands the room to.
-func playMany(l *lens) error {
+func playMany(l *lens) {
 	for i, many := range []int{3, 63, 64, 65, 65} {
 		release := driver.Ref{ID: idA}
 		if i == 4 {
@@ -634,15 +562,12 @@ func playMany(l *lens) error {
 			steps = append(steps, ask(allOf(reads, queues), driver.Ref{ID: fmt.Sprint("r", i), HintAddress: "B"})...)
 		}
 		steps = append(steps, releases(release), renews(driver.Ref{ID: "r1", HintAddress: "B"}), renews(driver.Ref{ID: fmt.Sprint("r", many-1), HintAddress: "B"}))
-		if _, err := l.after(steps...); err != nil {
-			return err
-		}
+		l.after(steps...)
 	}
-	return nil
 }
 
 // playThousands plays a room in which thousands of tickets have expired, or all but the last.
-func playThousands(l *lens) error {
+func playThousands(l *lens) {
 	h := []byte(lensPrefix + lensKey)
 	r, z := string(appendSide(nil, h, recordKey)), string(appendSide(nil, h, sortedKey))
 	end := lensMS + 7_000_000
@@ -677,35 +602,30 @@ func playThousands(l *lens) error {
 			}
 			keys[r] = microscope.Value{Hash: hash, At: end}
 			keys[z] = microscope.Value{Sorted: slices.Concat(scores, anchor, places), At: end}
+			l.doing = fmt.Sprintf("%+v, %v", c, inside)
 			in, err := l.on(keys).occupied(context.Background(), []string{lensKey}, false)
-			if err := cmp.Or(err, equal("listed", len(in), c.alive)); err != nil {
-				return err
-			}
+			l.must(err)
+			l.same("listed", len(in), c.alive)
 			before := l.runs
-			got, err := l.take(ask(nil, parties[0])[0], keys, lensStart, lensStart-1)
 			want := driver.Granted
 			if c.alive > 0 {
 				want = driver.Busy // the waiter has no address, so it is let ask
 			}
-			if err := cmp.Or(err, equal("a try", got.State, want), equal("scripts", l.runs-before, c.scripts), equal("errors", l.errors, []string(nil))); err != nil {
-				return fmt.Errorf("%+v, %v: %w", c, inside, err)
-			}
+			l.asks(ask(nil, parties[0])[0], keys, want)
+			l.same("scripts", l.runs-before, c.scripts)
+			l.same("forbidden calls", l.errors, []string(nil))
 		}
 	}
-	return nil
 }
 
 // playLost plays rooms of which some parts are lost, and the remaining parts define the result.
-func playLost(l *lens) error {
+func playLost(l *lens) {
 	h := []byte(lensPrefix + lensKey)
 	r, z := string(appendSide(nil, h, recordKey)), string(appendSide(nil, h, sortedKey))
 	steps := slices.Concat(ask(nil, parties[0]), ask(reads, parties[2]), ask(queues, parties[1]), ask(allOf(reads, queues), parties[1]), ask(owner("me"), parties[2]),
 		ask(delays, parties[2]), each(releases, parties[1]), each(releases, driver.Ref{ID: idB, RejectIDFor: lensForbid}), each(renews, parties[1]))
-	readers, err1 := l.after(ask(reads, parties[0], parties[2])...)
-	queue, err2 := l.after(slices.Concat(ask(nil, parties[0]), ask(allOf(queues), parties[1]))...)
-	if err := cmp.Or(err1, err2); err != nil {
-		return err
-	}
+	readers := l.after(ask(reads, parties[0], parties[2])...)
+	queue := l.after(slices.Concat(ask(nil, parties[0]), ask(allOf(queues), parties[1]))...)
 	lost := []*situation{readers.pass(0, "the scalars are lost"), readers.pass(0, "the queue is lost"), readers.pass(0, "all but the queue is lost")}
 	for i, s := range lost {
 		switch i {
@@ -719,87 +639,64 @@ func playLost(l *lens) error {
 		delete(s.keys, string(h))
 		s.record = &room.Record{Token: s.record.Token}
 	}
-	first, err := l.after(ask(reads, parties[0])...)
-	if err != nil {
-		return err
-	}
-	words, err := l.follow(first.pass(time.Millisecond.Microseconds(), "later"), ask(reads, parties[2])[0])
-	if err != nil {
-		return err
-	}
+	first := l.after(ask(reads, parties[0])...)
+	words := l.goOn(first.pass(time.Millisecond.Microseconds(), "later"), ask(reads, parties[2])...)
 	words.keys[r] = without(words.keys[r], idA)
 	words = words.pass((lensTTL - time.Millisecond).Microseconds(), "it is over")
-	if got, err := l.take(ask(reads, parties[1])[0], words.keys, words.now, words.least); err != nil || got.State != driver.Granted || keptIn(l.server.Live()).scalar(6) != 2 || keptIn(l.server.Live()).scalar(7) != 0 {
-		return fmt.Errorf("beside a reader whose words are lost: %v, %w", got.State, err)
-	}
+	l.doing = "beside a reader whose words are lost"
+	l.asksAt(ask(reads, parties[1])[0], words.keys, words.now, driver.Granted)
+	l.same("insiders", keptIn(l.server.Live()).scalar(6), 2)
+	l.same("exclusive ones", keptIn(l.server.Live()).scalar(7), 0)
 	mark := queue.pass(0, "the holder key is lost")
 	delete(mark.keys, string(h))
 	mark.record.Inside = nil
-	if err := l.playLostWords(); err != nil {
-		return err
-	}
+	l.playLostWords()
 	place := queue.keys.Clone()
 	v := place[z]
 	v.Sorted = slices.DeleteFunc(slices.Clone(v.Sorted), func(m microscope.Member) bool { return m.Name == "i"+idA })
 	place[z] = v
-	got, err := l.take(ask(nil, parties[2])[0], place, lensStart, lensStart-1)
-	if err := cmp.Or(err, equal("without a place inside", got.State, driver.Busy), equal("when next", got.RetryAfter, lensTTL)); err != nil {
-		return err
-	}
-	got, err = l.take(ask(nil, parties[2])[0], place, (lensMS+lensTTL.Milliseconds())*1000, lensStart-1)
-	if err := cmp.Or(err, equal("without a place inside", got.State, driver.Busy), equal("when next", got.RetryAfter, time.Millisecond)); err != nil {
-		return err
-	}
+	l.doing = "without a place inside"
+	l.same("when next", l.asks(ask(nil, parties[2])[0], place, driver.Busy).RetryAfter, lensTTL)
+	l.same("when next", l.asksAt(ask(nil, parties[2])[0], place, (lensMS+lensTTL.Milliseconds())*1000, driver.Busy).RetryAfter, time.Millisecond)
 	noPlace := queue.pass(0, "the holder key and a place are lost")
 	noPlace.keys = place.Clone()
 	delete(noPlace.keys, string(h))
 	noPlace.keys[r] = without(noPlace.keys[r], idA)
 	noPlace.record.Inside = nil
-	delayed, err := l.after(slices.Concat(ask(delays, parties[0]), ask(queues, parties[1]))...)
-	if err != nil {
-		return err
-	}
+	delayed := l.after(slices.Concat(ask(delays, parties[0]), ask(queues, parties[1]))...)
 	delayed = delayed.pass(0, "the holder key of a lease with a delay is lost")
 	delete(delayed.keys, string(h))
 	delayed.record.Inside = nil
-	counter, err := l.after(ask(nil, parties[0])...)
-	if err != nil {
-		return err
-	}
+	counter := l.after(ask(nil, parties[0])...)
 	counter = counter.pass(0, "the counter is lost")
 	delete(counter.keys, lensPrefix+counterKey)
 	for _, s := range append(lost, mark, noPlace, delayed, counter) {
+		l.doing = s.last
 		for _, step := range steps {
-			if _, err := l.follow(s, step); err != nil {
-				return fmt.Errorf("%s: %s: %w, on\n%s", s.last, step.name, err, show(s.keys))
-			}
+			l.goOn(s, step)
 		}
 	}
-	return nil
 }
 
 // playLostWords plays parties whose fields are lost, once their time is over.
-func (l *lens) playLostWords() error {
+func (l *lens) playLostWords() {
 	r := string(appendSide(nil, []byte(lensPrefix+lensKey), recordKey))
-	lone, err := l.after(ask(reads, parties[0])...)
-	if err != nil {
-		return err
-	}
+	lone := l.after(ask(reads, parties[0])...)
 	lone.keys[r] = without(lone.keys[r], idA)
 	lone = lone.pass(lensTTL.Microseconds(), "it ends")
 	l.server.Keys, l.server.Now = lone.keys.Clone(), lone.now
 	snap, err1 := l.store.inspect(context.Background(), lensKey)
 	in, err2 := l.store.occupied(context.Background(), []string{lensKey}, true)
-	if err := cmp.Or(err1, err2, equal("closed", snap.Closed, time.Duration(0)), equal("listed", len(in), 0)); err != nil {
-		return err
-	}
+	l.must(errors.Join(err1, err2))
+	l.same("closed", snap.Closed, time.Duration(0))
+	l.same("listed", len(in), 0)
+
+	l.doing = "a record that is another's"
 	other := microscope.Keys{r: {Hash: map[string]string{"a": "b"}, At: lensMS + 300}}
-	if _, err := l.take(ask(nil, parties[0])[0], other, lensStart, lensStart-1); !errors.Is(err, driver.ErrMismatch) {
-		return fmt.Errorf("a record that is another's: %w", err)
-	}
-	if err := l.left("a record that is another's", other); err != nil {
-		return err
-	}
+	_, err := l.take(ask(nil, parties[0])[0], other, lensStart, lensStart-1)
+	l.same("error", kind(err), driver.ErrMismatch)
+	l.left(other)
+
 	for _, c := range []struct {
 		first, second, then step
 		want                driver.State
@@ -807,19 +704,10 @@ func (l *lens) playLostWords() error {
 		{ask(owner("me"), parties[0])[0], ask(owner("me"), parties[1])[0], ask(reads, parties[2])[0], driver.Busy},
 		{ask(places(1, 2), parties[0])[0], ask(allOf(places(2, 2), queuesFor(2*lensTTL)), parties[2])[0], renews(parties[2]), driver.Granted},
 	} {
-		from, err := l.after(c.first)
-		if err != nil {
-			return err
-		}
-		if from, err = l.follow(from.pass(time.Millisecond.Microseconds(), "later"), c.second); err != nil {
-			return err
-		}
+		l.doing = "after " + c.first.name
+		from := l.goOn(l.after(c.first).pass(time.Millisecond.Microseconds(), "later"), c.second)
 		from.keys[r] = without(from.keys[r], idA)
 		from = from.pass((lensTTL - time.Millisecond).Microseconds(), "it is over")
-		got, err := l.take(c.then, from.keys, from.now, from.least)
-		if err := cmp.Or(err, equal(c.then.name+" after "+c.first.name, got.State, c.want)); err != nil {
-			return err
-		}
+		l.asksAt(c.then, from.keys, from.now, c.want)
 	}
-	return nil
 }

@@ -1,10 +1,9 @@
 package redisroom
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
@@ -246,42 +245,20 @@ const halfHour = 62 * time.Second
 func briefly(req *driver.Request) { req.LockDelay = time.Millisecond }
 
 // playStories plays all stories.
-func playStories(l *lens) error {
-	var failed []string
+func playStories(l *lens) {
 	for _, story := range stories {
-		if err := l.tell(story); err != nil {
-			failed = append(failed, err.Error())
-		}
-	}
-	if len(failed) > 0 {
-		return errors.New(strings.Join(failed, "\n"))
-	}
-	return nil
-}
-
-func (l *lens) tell(story story) error {
-	from := beginning()
-	var err error
-	for _, s := range story.steps {
-		if s.wait > 0 {
-			from = from.pass(s.wait.Microseconds(), s.name)
-			if err = l.shown(from); err != nil {
-				return fmt.Errorf("%s: %s: %w; of\n%s", story.name, s.name, err, show(from.keys))
+		l.doing = story.name
+		from := beginning()
+		for _, s := range story.steps {
+			if s.wait == 0 {
+				from = l.goOn(from, s)
+				continue
 			}
-			continue
-		}
-		before := from
-		if from, err = l.follow(from, s); err != nil {
-			return fmt.Errorf("%s: %s: %w; before it\n%s", story.name, s.name, err, show(before.keys))
+			from = from.pass(s.wait.Microseconds(), s.name)
+			// The listing and the inspection are compared before expired parts are removed.
+			if err := cmp.Or(l.listed(from), l.samePicture(from.keys, from.record, from.now)); err != nil {
+				l.must(fmt.Errorf("%s: %w; of\n%s", s.name, err, show(from.keys)))
+			}
 		}
 	}
-	return nil
-}
-
-// shown compares the listing and the inspection, before expired parts are removed.
-func (l *lens) shown(from *situation) error {
-	if err := l.listed(from); err != nil {
-		return err
-	}
-	return l.samePicture(from.keys, from.record, from.now)
 }

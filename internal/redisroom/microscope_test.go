@@ -41,6 +41,8 @@ type lens struct {
 	// several is set while a script handles several rooms: a write for one room may precede the
 	// failure for another, since a renewal is repeated.
 	several bool
+	// doing names the part of a play that is under way.
+	doing string
 	// ran is called after every script.
 	ran func(r run)
 	// slack is by how much the remaining time of a lease may differ from the rule's.

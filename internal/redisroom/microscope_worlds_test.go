@@ -11,9 +11,9 @@ import (
 type world struct {
 	name  string
 	steps []step
-	begin []step              // the steps before the exploration
-	calm  bool                // no failures are injected
-	play  func(l *lens) error // instead of steps
+	begin []step        // the steps before the exploration
+	calm  bool          // no failures are injected
+	play  func(l *lens) // instead of steps
 }
 
 // Ids of parties: one as long as the ids of the library, and two shorter.
