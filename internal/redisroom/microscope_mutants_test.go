@@ -86,7 +86,7 @@ func scriptMutants(t *testing.T) (all []source.Mutant) {
 			return err
 		}
 		text, err := luaFiles.ReadFile(file)
-		all = append(all, source.Lua("internal/redisroom/"+file, include(string(text)))...)
+		all = append(all, source.Lua("internal/redisroom/"+file, string(text))...)
 		return err
 	})
 	if err != nil {
@@ -152,7 +152,7 @@ func (e exploration) judge(m source.Mutant, scripts *microscope.Scripts) string 
 	defer l.server.Close()
 	l.server.Limit = 2 * time.Second
 	for sha, whole := range l.texts {
-		l.texts[sha] = strings.ReplaceAll(whole, m.Text(), m.Changed())
+		l.texts[sha] = strings.ReplaceAll(whole, include(m.Text()), include(m.Changed()))
 	}
 	seen, err := l.explore(e.world, e.bounds)
 	switch {

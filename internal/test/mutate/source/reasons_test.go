@@ -2,7 +2,6 @@ package source
 
 import (
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 )
@@ -34,7 +33,7 @@ func changes(t *testing.T, file string) map[string]bool {
 	}
 	var all []Mutant
 	if strings.HasSuffix(file, ".lua") {
-		all = Lua(file, string(included(t, file, text)))
+		all = Lua(file, string(text))
 	} else if all, err = Go(file, string(text)); err != nil {
 		t.Fatal(err)
 	}
@@ -43,19 +42,4 @@ func changes(t *testing.T, file string) map[string]bool {
 		keys[m.Key()] = true
 	}
 	return keys
-}
-
-var include = regexp.MustCompile(`-- include (\w+\.lua)\n`)
-
-// included is the text of a script with the files that it includes, as it is run.
-func included(t *testing.T, file string, text []byte) []byte {
-	t.Helper()
-	lua, _, _ := strings.Cut(file, "/lua/")
-	return include.ReplaceAllFunc(text, func(line []byte) []byte {
-		part, err := os.ReadFile("../../../../" + lua + "/lua/room/" + string(include.FindSubmatch(line)[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return part
-	})
 }
