@@ -142,7 +142,7 @@ func (c *conn) reply(f frame) bool {
 	if !c.pass(f) {
 		return false
 	}
-	if rule.does(pass) || rule.does(dropReply) {
+	if rule.does(dropReply) {
 		rule.fire()
 	}
 	return true

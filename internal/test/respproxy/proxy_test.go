@@ -77,9 +77,9 @@ func TestHold_KeepsTheRequestAndThoseBehindIt(t *testing.T) {
 
 func TestRules_FirstThatMatchesAndIsNotUsedUp(t *testing.T) {
 	_, proxy := start(t)
-	first := proxy.Add(respproxy.Pass, 1, respproxy.Command("PING"))
-	second := proxy.Add(respproxy.Pass, 0, respproxy.Command("PING"))
-	echo := proxy.Add(respproxy.Pass, 0, respproxy.Mentions("needle"))
+	first := proxy.Add(respproxy.Delay(0), 1, respproxy.Command("PING"))
+	second := proxy.Add(respproxy.Delay(0), 0, respproxy.Command("PING"))
+	echo := proxy.Add(respproxy.Delay(0), 0, respproxy.Mentions("needle"))
 	conn := dial(t, proxy)
 
 	for range 3 {

@@ -51,8 +51,7 @@ type Action struct {
 type verb uint8
 
 const (
-	pass verb = iota
-	dropReply
+	dropReply verb = iota
 	dropRequest
 	hold
 	delay
@@ -61,8 +60,6 @@ const (
 )
 
 var (
-	// Pass only counts: the rule fires when the reply has come.
-	Pass = Action{verb: pass}
 	// DropReply lets the request reach the server and swallows the reply. The
 	// rule fires when the reply has come, so the request has taken effect.
 	DropReply = Action{verb: dropReply}
