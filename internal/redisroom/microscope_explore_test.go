@@ -1,7 +1,6 @@
 package redisroom
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -63,13 +62,23 @@ func (l *lens) must(err error) {
 	}
 }
 
+// never ends the exploration if the condition holds.
+func (l *lens) never(bad bool, format string, args ...any) {
+	if bad {
+		l.must(fmt.Errorf(format, args...))
+	}
+}
+
+// lawful ends the exploration if a script of the last step broke a rule for all scripts.
+func (l *lens) lawful() { l.never(len(l.errors) > 0, "%s", strings.Join(l.errors, "; ")) }
+
 // explore takes every step from every situation, breadth first.
 func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 	defer func() {
 		switch v := recover().(type) {
 		case nil:
 		case violation:
-			err = fmt.Errorf("%s: %w", l.doing, v.error)
+			err = fmt.Errorf("%s, after %s: %w", l.doing, l.at.path(), v.error)
 		default:
 			panic(v)
 		}
@@ -93,15 +102,11 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 		known[name] = true
 		seen.situations++
 		seen.depth = from.depth
-		if err := l.listed(from); err != nil {
-			return seen, fmt.Errorf("after %s: list: %w", from.path(), err)
-		}
+		l.at, l.doing = from, "list"
+		l.listed(from)
 		queue = append(queue, from.later()...)
 		for _, s := range w.steps {
-			next, err := l.follow(from, s)
-			if err != nil {
-				return seen, fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
-			}
+			next := l.goOn(from, s)
 			if seen.situations <= few.states {
 				seen.commands += len(l.calls)
 			}
@@ -110,20 +115,15 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 			}
 		}
 		if seen.situations <= b.damaged {
-			if err := l.listedDamaged(from); err != nil {
-				return seen, fmt.Errorf("after %s: list: %w", from.path(), err)
-			}
+			l.listedDamaged(from)
 		}
 		for _, try := range []struct {
 			most int
-			try  func(*situation, step) error
+			try  func(*situation, step)
 		}{{b.failed, l.fail}, {b.failed, l.stall}, {b.damaged, l.damage}} {
-			for _, s := range w.steps {
-				if seen.situations > try.most {
-					break
-				}
-				if err := try.try(from, s); err != nil {
-					return seen, fmt.Errorf("after %s: %s: %w", from.path(), s.name, err)
+			if seen.situations <= try.most {
+				for _, s := range w.steps {
+					try.try(from, s)
 				}
 			}
 		}
@@ -132,13 +132,12 @@ func (l *lens) explore(w world, b bounds) (seen explored, err error) {
 }
 
 // listed checks that the lock is listed if it has holders or waiters or is closed, and only then.
-func (l *lens) listed(from *situation) error {
+func (l *lens) listed(from *situation) {
 	l.server.Keys, l.server.Now = from.keys.Clone(), from.now
 	l.errors = nil
 	in, err := l.store.occupied(context.Background(), []string{lensKey}, l.store.prefix != "")
-	if err != nil || len(l.errors) > 0 {
-		return errors.Join(err, errors.New(strings.Join(l.errors, "; ")))
-	}
+	l.must(err)
+	l.lawful()
 	there := from.record.Closed > from.now/1000
 	for _, p := range slices.Concat(from.record.Inside, from.record.Queue) {
 		there = there || p.Expiry > from.now/1000
@@ -147,29 +146,26 @@ func (l *lens) listed(from *situation) error {
 		there = there || p.Delay > 0 && p.Expiry+p.Delay > from.now/1000
 	}
 	if h := from.holderKey(); h.At == from.now/1000 {
-		return nil // the last millisecond
+		return // the last millisecond
 	}
-	if there != (len(in) > 0) {
-		return fmt.Errorf("listed %q, want %v", in, there)
-	}
-	return l.glanced(from.keys)
+	l.never(there != (len(in) > 0), "listed %q, want %v", in, there)
+	l.glanced(from.keys)
 }
 
 // glanced compares a glance with an inspection.
-func (l *lens) glanced(keys microscope.Keys) error {
+func (l *lens) glanced(keys microscope.Keys) {
 	ctx := context.Background()
 	l.server.Keys = keys.Clone()
 	all, err1 := l.store.inspect(ctx, lensKey)
 	some, err2 := l.store.Glance(ctx, lensKey)
-	if len(some.Waiters) > 0 || err1 == nil && len(all.Waiters) == 0 && some.Limit != all.Limit {
-		return fmt.Errorf("a glance shows %+v of %+v", some, all)
-	}
+	l.never(len(some.Waiters) > 0 || err1 == nil && len(all.Waiters) == 0 && some.Limit != all.Limit, "a glance shows %+v of %+v", some, all)
 	all.Waiters, some.Limit = nil, all.Limit // the limit is only shown with shared holders
-	return cmp.Or(equal("a glance", some, all), equal("its error", kind(err2), kind(err1)))
+	l.same("a glance", some, all)
+	l.same("its error", kind(err2), kind(err1))
 }
 
 // listedDamaged compares the listing of damaged keys with their inspection.
-func (l *lens) listedDamaged(from *situation) error {
+func (l *lens) listedDamaged(from *situation) {
 	ctx := context.Background()
 	for what, keys := range damaged(from.keys) {
 		l.server.Keys, l.server.Now = keys.Clone(), from.now
@@ -177,23 +173,18 @@ func (l *lens) listedDamaged(from *situation) error {
 		snap, err := l.store.inspect(ctx, lensKey)
 		in, listErr := l.store.occupied(ctx, []string{lensKey}, l.store.prefix != "")
 		there := err == nil && (len(snap.Holders)+len(snap.Waiters) > 0 || snap.Closed > 0)
-		if err != nil && !errors.Is(err, driver.ErrMismatch) || listErr != nil || len(l.errors) > 0 {
-			return fmt.Errorf("%s: inspect: %w; list: %w; %s", what, err, listErr, strings.Join(l.errors, "; "))
-		}
+		l.doing = "list " + what
+		l.never(err != nil && !errors.Is(err, driver.ErrMismatch) || listErr != nil, "inspect: %w; list: %w", err, listErr)
+		l.lawful()
 		if h := keys[lensPrefix+lensKey]; h.At > 0 && h.At <= from.now/1000+1 {
 			continue // the last millisecond
 		}
-		if snap.Token != 0 && snap.Token != from.record.Token && snap.Token != from.now {
-			return fmt.Errorf("%s: inspection shows token %d", what, snap.Token)
-		}
+		l.never(snap.Token != 0 && snap.Token != from.record.Token && snap.Token != from.now, "inspection shows token %d", snap.Token)
 		if there && len(in) == 0 || !there && len(in) > 0 && keptIn(keys).whole() {
-			return fmt.Errorf("%s: listed %q, and inspection shows %+v of\n%s", what, in, snap, show(keys))
+			l.must(fmt.Errorf("listed %q, and inspection shows %+v of\n%s", in, snap, show(keys)))
 		}
-		if err := l.glanced(keys); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
+		l.glanced(keys)
 	}
-	return nil
 }
 
 // oom is an error that a server may return to a command with any keys.
@@ -202,7 +193,7 @@ const oom = microscope.Error("OOM command not allowed when used memory > 'maxmem
 // fail makes each command fail in turn that can: every command before the first write, and after
 // it the commands whose failure the script catches. The keys are afterwards as before, or as the
 // answer reports.
-func (l *lens) fail(from *situation, s step) error {
+func (l *lens) fail(from *situation, s step) {
 	_, _ = l.take(s, from.keys, from.now, from.least)
 	calls := slices.Clone(l.calls)
 	defer l.calm()
@@ -215,18 +206,16 @@ func (l *lens) fail(from *situation, s step) error {
 			failures = append(failures, "WRONGTYPE Operation against a key holding the wrong kind of value")
 		}
 		for _, failure := range failures {
-			if err := l.failAt(from, s, i, failure); err != nil {
-				return fmt.Errorf("where %q, call %d, fails with %q: %w", c.Words, i, string(failure), err)
-			}
+			l.doing = fmt.Sprintf("%s where %q, call %d, fails with %q", s.name, c.Words, i, string(failure))
+			l.failAt(from, s, i, failure)
 		}
 	}
-	return nil
 }
 
 // calm ends all disturbances of the scripts.
 func (l *lens) calm() { l.server.Before, l.disturbed, l.deaf, l.forgetful = nil, false, false, false }
 
-func (l *lens) failAt(from *situation, s step, at int, failure microscope.Error) error {
+func (l *lens) failAt(from *situation, s step, at int, failure microscope.Error) {
 	l.calm()
 	l.disturbed = true
 	count := 0
@@ -246,15 +235,12 @@ func (l *lens) failAt(from *situation, s step, at int, failure microscope.Error)
 		got, gotErr = l.take(s, keys, from.now, from.least)
 		keys = l.server.Live()
 	}
-	if len(l.errors) > 0 {
-		return errors.New(strings.Join(l.errors, "; "))
-	}
+	l.lawful()
 	if gotErr == nil || !keys.Same(from.keys) {
 		if err := l.agrees(from, s, got, gotErr, keys); err != nil {
-			return fmt.Errorf("%w, and has changed\n%s\ninto\n%s", err, show(from.keys), show(keys))
+			l.must(fmt.Errorf("%w, and has changed\n%s\ninto\n%s", err, show(from.keys), show(keys)))
 		}
 	}
-	return nil
 }
 
 // agrees compares the answer with the rule's.
@@ -272,7 +258,7 @@ func (l *lens) agrees(from *situation, s step, got driver.Reply, gotErr error, k
 
 // stall delays the server before each command in turn, until one part of the room has ended, or
 // all.
-func (l *lens) stall(from *situation, s step) error {
+func (l *lens) stall(from *situation, s step) {
 	_, _ = l.take(s, from.keys, from.now, from.least)
 	calls := len(l.calls)
 	jumps := []int64{100_000, 20_000_000}
@@ -282,15 +268,13 @@ func (l *lens) stall(from *situation, s step) error {
 	defer l.calm()
 	for i := range calls {
 		for _, jump := range jumps {
-			if err := l.stallAt(from, s, i, jump); err != nil {
-				return fmt.Errorf("held up for %d µs before call %d: %w", jump, i, err)
-			}
+			l.doing = fmt.Sprintf("%s held up for %d µs before call %d", s.name, jump, i)
+			l.stallAt(from, s, i, jump)
 		}
 	}
-	return nil
 }
 
-func (l *lens) stallAt(from *situation, s step, at int, jump int64) error {
+func (l *lens) stallAt(from *situation, s step, at int, jump int64) {
 	l.calm()
 	count := 0
 	l.server.Before = func(*microscope.Call) microscope.Error {
@@ -302,9 +286,7 @@ func (l *lens) stallAt(from *situation, s step, at int, jump int64) error {
 	}
 	got, gotErr := l.take(s, from.keys, from.now, from.least)
 	l.server.Before = nil
-	if len(l.errors) > 0 {
-		return errors.New(strings.Join(l.errors, "; "))
-	}
+	l.lawful()
 	// The answer must be the rule's for some moment of the call.
 	moments := []int64{from.now, from.now + jump}
 	if got.Clock > 0 {
@@ -315,39 +297,35 @@ func (l *lens) stallAt(from *situation, s step, at int, jump int64) error {
 		for _, record := range from.readings() {
 			want, _, wantErr := s.rule(record, now)
 			if (gotErr != nil) == (wantErr != nil) && want.State == got.State {
-				return l.covered(from, s, got)
+				l.covered(from, s, got)
+				return
 			}
 			wanted = append(wanted, fmt.Sprint(want.State, " ", wantErr))
 		}
 	}
-	return fmt.Errorf("answers %v (%w), want one of %q", got.State, gotErr, wanted)
+	l.must(fmt.Errorf("answers %v (%w), want one of %q", got.State, gotErr, wanted))
 }
 
 // covered checks that the key that excludes other clients does not end before the granted lease
 // and the leases before it.
-func (l *lens) covered(from *situation, s step, got driver.Reply) error {
+func (l *lens) covered(from *situation, s step, got driver.Reply) {
 	at, until := l.server.Keys[lensPrefix+lensKey].At, from.now/1000+lensTTL.Milliseconds()
-	if got.State == driver.Granted && l.server.Now/1000 < until && at < until {
-		return fmt.Errorf("granted for %v, and the holder key ends %d ms after it was asked for", lensTTL, at-from.now/1000)
-	}
+	l.never(got.State == driver.Granted && l.server.Now/1000 < until && at < until,
+		"granted for %v, and the holder key ends %d ms after it was asked for", lensTTL, at-from.now/1000)
 	for _, p := range from.record.Inside {
-		if p.ID != s.id && p.Expiry > l.server.Now/1000 && at < p.Expiry && !strings.HasPrefix(s.name, "break") {
-			return fmt.Errorf("%s is inside for %d ms after the holder key ends", p.ID, p.Expiry-at)
-		}
+		l.never(p.ID != s.id && p.Expiry > l.server.Now/1000 && at < p.Expiry && !strings.HasPrefix(s.name, "break"),
+			"%s is inside for %d ms after the holder key ends", p.ID, p.Expiry-at)
 	}
-	return nil
 }
 
 // damage removes each of the keys in turn, and each part of a key, or replaces it, and takes the
 // step. No script fails half-way, every key ends, refusals are refusals of foreign data, and no
 // lock is granted together with a lease that the holder key still contains.
-func (l *lens) damage(from *situation, s step) error {
+func (l *lens) damage(from *situation, s step) {
 	for what, keys := range damaged(from.keys) {
-		if err := l.damageBy(from, s, keys); err != nil {
-			return fmt.Errorf("%s: %w", what, err)
-		}
+		l.doing = s.name + " " + what
+		l.damageBy(from, s, keys)
 	}
-	return nil
 }
 
 func damaged(keys microscope.Keys) map[string]microscope.Keys {
@@ -412,7 +390,7 @@ func with(v microscope.Value, field, text string) microscope.Value {
 	return v
 }
 
-func (l *lens) damageBy(from *situation, s step, keys microscope.Keys) error {
+func (l *lens) damageBy(from *situation, s step, keys microscope.Keys) {
 	for name, v := range keys {
 		if v.Type() == "none" {
 			delete(keys, name)
@@ -420,65 +398,45 @@ func (l *lens) damageBy(from *situation, s step, keys microscope.Keys) error {
 	}
 	got, gotErr := l.take(s, keys, from.now, from.least)
 	after := l.server.Live()
-	if len(l.errors) > 0 {
-		return errors.New(strings.Join(l.errors, "; "))
-	}
-	if gotErr != nil && !errors.Is(gotErr, driver.ErrMismatch) && !errors.Is(gotErr, driver.ErrInvalid) {
-		return fmt.Errorf("answers %w", gotErr)
-	}
+	l.lawful()
+	l.never(gotErr != nil && !errors.Is(gotErr, driver.ErrMismatch) && !errors.Is(gotErr, driver.ErrInvalid), "answers %w", gotErr)
 	h := keys[lensPrefix+lensKey]
 	inside := slices.ContainsFunc(from.record.Inside, func(p room.Party) bool { return p.ID == s.id })
-	if left := h.At - from.now/1000; gotErr == nil && got.State == driver.Granted && got.Holds == 1 && h.Text != nil && left > 0 && !inside {
+	entered := !inside && gotErr == nil && got.State == driver.Granted && got.Holds == 1
+	if left := h.At - from.now/1000; entered && h.Text != nil && left > 0 {
 		others := slices.ContainsFunc(from.record.Inside, func(p room.Party) bool {
 			return p.Mode == driver.Exclusive && p.Expiry > from.now/1000
 		})
-		if others {
-			return fmt.Errorf("granted for token %d, while the holder key keeps others out for %d ms", got.Token, left)
-		}
+		l.never(others, "granted for token %d, while the holder key keeps others out for %d ms", got.Token, left)
 	}
 	if k := keptIn(after); len(k.scalars) == 17 && (k.scalar(6) < k.scalar(7) || k.scalar(6) == k.scalar(7) && (k.scalar(8) != 0 || k.scalars[16] != "0")) {
-		return fmt.Errorf("places are taken without a sharer:\n%s", show(after))
+		l.must(fmt.Errorf("places are taken without a sharer:\n%s", show(after)))
 	}
 	for name, v := range after {
-		if v.At > from.now/1000+(4*time.Hour).Milliseconds() {
-			return fmt.Errorf("the key %q ends at %d", name, v.At)
-		}
+		l.never(v.At > from.now/1000+(4*time.Hour).Milliseconds(), "the key %q ends at %d", name, v.At)
 	}
-	if err := soon(got, l.heard); err != nil {
-		return err
-	}
-	if !inside && got.State == driver.Granted && got.Holds == 1 && got.Token < min(from.floor, from.now) {
-		return fmt.Errorf("token %d after %d", got.Token, from.floor)
-	}
-	if deref(keptIn(after).r.Text) == "0" {
-		return errors.New("a counter is kept that has counted nothing")
-	}
+	l.soon(got)
+	l.never(entered && got.Token < min(from.floor, from.now), "token %d after %d", got.Token, from.floor)
+	l.never(deref(keptIn(after).r.Text) == "0", "a counter is kept that has counted nothing")
 	l.server.Keys = after
-	if _, err := l.store.inspect(context.Background(), lensKey); err != nil && !errors.Is(err, driver.ErrMismatch) {
-		return fmt.Errorf("inspect afterwards: %w", err)
-	}
-	if len(l.errors) > 0 {
-		return errors.New("inspect afterwards: " + strings.Join(l.errors, "; "))
-	}
-	return nil
+	_, err := l.store.inspect(context.Background(), lensKey)
+	l.never(err != nil && !errors.Is(err, driver.ErrMismatch), "inspect afterwards: %w", err)
+	l.lawful()
 }
 
 // soon checks the time after which a waiter is to ask again: it is at most the longest time that
 // the worlds wait.
-func soon(got driver.Reply, heard []microscope.Message) error {
+func (l *lens) soon(got driver.Reply) {
 	const longest = lensTTL + lensDelay + time.Millisecond
 	told := []time.Duration{got.RetryAfter}
-	for _, m := range heard {
+	for _, m := range l.heard {
 		if hint, ok := parseHint(lensPrefix, m.Text); ok {
 			told = append(told, hint.RetryAfter)
 		}
 	}
 	for _, after := range told {
-		if after < 0 || after > longest {
-			return fmt.Errorf("says to ask again in %v", after)
-		}
+		l.never(after < 0 || after > longest, "says to ask again in %v", after)
 	}
-	return nil
 }
 
 // show prints keys.

@@ -55,9 +55,10 @@ func (l *lens) after(steps ...step) *situation { return l.goOn(beginning(), step
 // goOn returns the situation after further steps.
 func (l *lens) goOn(from *situation, steps ...step) *situation {
 	for _, s := range steps {
+		l.at = from
 		next, err := l.follow(from, s)
 		if err != nil {
-			l.must(fmt.Errorf("after %s: %s: %w, on\n%s", from.path(), s.name, err, show(from.keys)))
+			l.must(fmt.Errorf("%s: %w, on\n%s", s.name, err, show(from.keys)))
 		}
 		from = next
 	}

@@ -1,7 +1,6 @@
 package redisroom
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -256,9 +255,9 @@ func playStories(l *lens) {
 			}
 			from = from.pass(s.wait.Microseconds(), s.name)
 			// The listing and the inspection are compared before expired parts are removed.
-			if err := cmp.Or(l.listed(from), l.samePicture(from.keys, from.record, from.now)); err != nil {
-				l.must(fmt.Errorf("%s: %w; of\n%s", s.name, err, show(from.keys)))
-			}
+			l.at = from
+			l.listed(from)
+			l.must(l.samePicture(from.keys, from.record, from.now))
 		}
 	}
 }

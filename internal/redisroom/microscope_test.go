@@ -41,7 +41,9 @@ type lens struct {
 	// several is set while a script handles several rooms: a write for one room may precede the
 	// failure for another, since a renewal is repeated.
 	several bool
-	// doing names the part of a play that is under way.
+	// at is the situation of the last step, and doing names the part of an exploration that is
+	// under way.
+	at    *situation
 	doing string
 	// ran is called after every script.
 	ran func(r run)
@@ -339,7 +341,7 @@ type situation struct {
 
 func (s *situation) path() string {
 	var steps []string
-	for ; s.from != nil; s = s.from {
+	for ; s != nil && s.from != nil; s = s.from {
 		steps = append(steps, s.last)
 	}
 	slices.Reverse(steps)
