@@ -187,12 +187,19 @@ func (l *lens) playCounterAt(now int64) {
 	alone, owned := l.after(ask(nil, parties[0])...), l.after(ask(owner("me"), parties[0])...)
 	last := lensStart // of the rooms
 	for _, counter := range counters {
+		counted := func(from *situation) microscope.Keys {
+			keys := from.keys.Clone()
+			delete(keys, c)
+			if counter.v.Type() != "none" {
+				keys[c] = counter.v
+			}
+			return keys
+		}
 		for _, holder := range []struct {
 			from *situation
 			step step
 		}{{alone, downgrades(parties[0], "")}, {owned, ask(owner("me"), parties[1])[0]}} {
-			keys := holder.from.keys.Clone()
-			keys[c] = counter.v
+			keys := counted(holder.from)
 			l.doing = "on " + show(keys)
 			l.asksAt(holder.step, keys, now, driver.Granted)
 		}
@@ -205,11 +212,7 @@ func (l *lens) playCounterAt(now int64) {
 			{sharer, ask(reads, parties[1])[0], false}, {sharer, ask(allOf(reads, delays), parties[1])[0], false},
 			{queue, releases(parties[0]), true}, {general, releases(parties[0]), true},
 		} {
-			keys := play.from.keys.Clone()
-			delete(keys, c)
-			if counter.v.Type() != "none" {
-				keys[c] = counter.v
-			}
+			keys := counted(play.from)
 			l.doing = fmt.Sprintf("%s, %d, on %q", play.step.name, i, show(keys))
 			got, err := l.take(play.step, keys, now, now-1)
 			after := l.server.Live()
