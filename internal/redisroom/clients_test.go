@@ -88,15 +88,6 @@ func number(t testing.TB, s *redistest.Server, section, name string) int64 {
 	return n
 }
 
-// newStore returns a store on a server, over go-redis.
-func newStore(t testing.TB, s *redistest.Server, opts ...redisdriver.Option) *redisdriver.Driver {
-	t.Helper()
-	d, err := redisdriver.New(s.Client(), append([]redisdriver.Option{redisdriver.WithTimeout(patient)}, opts...)...)
-	noErr(t, err)
-	t.Cleanup(func() { _ = d.Close() })
-	return d
-}
-
 // life is the time to live of leases and tickets that must not expire during a test. It is long,
 // because the machine may be busy.
 const life = time.Minute
