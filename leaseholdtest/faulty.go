@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 var (
@@ -17,8 +18,26 @@ var (
 
 // faulty is the store as one client reaches it.
 type faulty struct {
-	driver.Wrapper
+	*intercept.Driver
 	store *Store
+}
+
+// through passes a message to a store that answers, and loses the answer to a change.
+func (s *Store) through(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+	if m.Verb == intercept.Close {
+		return send(ctx)
+	}
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	err := send(ctx)
+	switch m.Verb {
+	case intercept.Acquire, intercept.Renew, intercept.Release:
+		if err == nil && s.lost() {
+			return errReplyLost
+		}
+	}
+	return err
 }
 
 // reach returns when the store takes a request.
@@ -52,46 +71,6 @@ func (s *Store) lost() bool {
 	return true
 }
 
-// Acquire implements [driver.Driver].
-func (f *faulty) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if err := f.store.reach(ctx); err != nil {
-		return driver.Reply{}, err
-	}
-	reply, err := f.Driver.Acquire(ctx, req)
-	if err == nil && f.store.lost() {
-		return driver.Reply{}, errReplyLost
-	}
-	return reply, err
-}
-
-// Renew implements [driver.Driver].
-func (f *faulty) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	if err := f.store.reach(ctx); err != nil {
-		for i := range refs {
-			each(i, driver.Reply{}, err)
-		}
-		return
-	}
-	f.Driver.Renew(ctx, refs, func(i int, reply driver.Reply, err error) {
-		if err == nil && f.store.lost() {
-			reply, err = driver.Reply{}, errReplyLost
-		}
-		each(i, reply, err)
-	})
-}
-
-// Release implements [driver.Driver].
-func (f *faulty) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	if err := f.store.reach(ctx); err != nil {
-		return driver.Reply{}, err
-	}
-	reply, err := f.Driver.Release(ctx, ref)
-	if err == nil && f.store.lost() {
-		return driver.Reply{}, errReplyLost
-	}
-	return reply, err
-}
-
 // listener is a subscription of one client.
 type listener struct {
 	driver.Subscription
@@ -119,8 +98,7 @@ func (l *listener) Close() error {
 func (f *faulty) Watch(hint func(driver.Hint)) (driver.Subscription, error) {
 	s := f.store
 	l := &listener{store: s, hint: hint}
-	inner, _ := driver.As[driver.Watcher](f.Driver)
-	sub, err := inner.Watch(func(h driver.Hint) {
+	sub, err := f.Driver.Watch(func(h driver.Hint) {
 		s.mu.Lock()
 		answers := s.state == up
 		s.mu.Unlock()
@@ -136,36 +114,4 @@ func (f *faulty) Watch(hint func(driver.Hint)) (driver.Subscription, error) {
 	defer s.mu.Unlock()
 	s.listeners = append(s.listeners, l)
 	return l, nil
-}
-
-// Inspect implements [driver.Inspector].
-func (f *faulty) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := f.store.reach(ctx); err != nil {
-		return driver.Snapshot{}, err
-	}
-	return f.store.inner.Inspect(ctx, key)
-}
-
-// Glance implements [driver.Glancer].
-func (f *faulty) Glance(ctx context.Context, key string) (driver.Snapshot, error) {
-	if err := f.store.reach(ctx); err != nil {
-		return driver.Snapshot{}, err
-	}
-	return f.store.inner.Glance(ctx, key)
-}
-
-// List implements [driver.Inspector].
-func (f *faulty) List(ctx context.Context, prefix, cursor string) (keys []string, next string, err error) {
-	if err := f.store.reach(ctx); err != nil {
-		return nil, "", err
-	}
-	return f.store.inner.List(ctx, prefix, cursor)
-}
-
-// Break implements [driver.Breaker].
-func (f *faulty) Break(ctx context.Context, key, id, reason string) (driver.Reply, error) {
-	if err := f.store.reach(ctx); err != nil {
-		return driver.Reply{}, err
-	}
-	return f.store.inner.Break(ctx, key, id, reason)
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/session"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // Await is how long [Store.AwaitWaiters] and [Store.AwaitHeld] wait before they fail the
@@ -77,7 +78,9 @@ func Locker(tb testing.TB, opts ...leasehold.Option) *leasehold.Mutex {
 // when the test ends, after the store has come back and loses no more replies.
 func (s *Store) Client(opts ...leasehold.Option) *leasehold.Client {
 	s.tb.Helper()
-	c, err := leasehold.New(&faulty{Wrapper: driver.Wrapper{Driver: s.inner.Join()}, store: s}, opts...)
+	d := intercept.New(s.inner.Join(), s.through)
+	d.Split = true
+	c, err := leasehold.New(&faulty{d, s}, opts...)
 	if err != nil {
 		s.tb.Fatalf("leaseholdtest: %v", err)
 	}
