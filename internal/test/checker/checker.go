@@ -83,7 +83,9 @@ func Judge(rules history.Rules, records []history.Record) *Verdict {
 		j.order(key, lives)
 		j.prompt(key, lives, leases)
 		j.refusals(key, lives, leases)
-		j.model(key, leases, inOrder)
+		if !j.rules.Quick {
+			j.model(key, leases, inOrder)
+		}
 	}
 	j.ends()
 	return j.Verdict

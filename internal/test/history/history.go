@@ -29,6 +29,8 @@ type Rules struct {
 	// Steady: a lease is lost only because of a fault. It is false where
 	// the machine may be too busy to renew in time.
 	Steady bool
+	// Quick: only the invariants are checked. The search for an order takes long for a crowd.
+	Quick bool
 }
 
 // Kinds of records. Parentheses list the fields that are set besides At, Proc and What.

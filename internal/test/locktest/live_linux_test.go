@@ -53,7 +53,7 @@ func onLives(t *testing.T, run func(l *lab, s realStore)) {
 			t.Parallel()
 			s := s.start(t)
 			s.real = true
-			play(t, s.Store, row{"k", func(l *lab) { run(l, s) }})
+			playCase(t, s.Store, row{"k", func(l *lab) { run(l, s) }})
 		})
 	}
 }

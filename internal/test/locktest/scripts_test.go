@@ -40,7 +40,7 @@ func onScripts(t *testing.T, run func(l *lab, server *teststore.Redis)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := teststore.NewRedis(time.Now)
-		play(t, scripts(server), row{"k", func(l *lab) { run(l, server) }})
+		playCase(t, scripts(server), row{"k", func(l *lab) { run(l, server) }})
 	})
 }
 

@@ -31,7 +31,7 @@ func passes(t *testing.T, s func(testing.TB) Store, name string) bool {
 	}
 	in := new(inner)
 	synctest.Test(t, func(t *testing.T) {
-		toItsEnd(func() { play(in, s(t), all[i]) })
+		toItsEnd(func() { playCase(in, s(t), all[i]) })
 		for _, f := range slices.Backward(in.cleanups) {
 			toItsEnd(f)
 		}

@@ -47,14 +47,14 @@ func run(t *testing.T, start func(testing.TB) Store, selected func(name string) 
 	for _, r := range rows() {
 		if selected(r.name) {
 			t.Run(r.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { play(t, start(t), r) })
+				synctest.Test(t, func(t *testing.T) { playCase(t, start(t), r) })
 			})
 		}
 	}
 }
 
-// play plays one case. When its clients are closed, the store must be empty (P9).
-func play(tb testing.TB, s Store, r row) {
+// playCase plays one case. When its clients are closed, the store must be empty (P9).
+func playCase(tb testing.TB, s Store, r row) {
 	tb.Cleanup(func() {
 		if !tb.Failed() {
 			nothingLeft(tb, s)

@@ -22,9 +22,10 @@ import (
 // patience bounds the waits of tests.
 const patience = time.Minute
 
-// Locks is a history of clients that take one lock and give it back, until [Locks.Judge].
+// Locks is a history of calls that take locks and give them back, until [Locks.Judge].
 type Locks struct {
 	t       testing.TB
+	rules   history.Rules
 	ttl     time.Duration
 	wait    time.Duration
 	began   time.Time
@@ -36,12 +37,19 @@ type Locks struct {
 	granted chan struct{} // closed at the next grant
 }
 
-// Start starts a client for each store. Half of their calls wait, for the given time at most, unless that
-// is 0. The clients close the stores.
+// New returns an empty history, which is judged by the rules. Half of its calls wait, for the given time at
+// most, unless that is 0.
+func New(t testing.TB, rules history.Rules, ttl, wait time.Duration) *Locks {
+	return &Locks{t: t, rules: rules, ttl: ttl, wait: wait, began: time.Now(), cancel: func() {}, granted: make(chan struct{})}
+}
+
+// Start returns a history with a client for each store, which contend for a mutex. The clients close the
+// stores.
 func Start(t testing.TB, ttl, wait time.Duration, stores ...driver.Driver) *Locks {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	l := &Locks{t: t, ttl: ttl, wait: wait, began: time.Now(), cancel: cancel, granted: make(chan struct{})}
+	l := New(t, history.Rules{Tokens: true}, ttl, wait)
+	l.cancel = cancel
 	t.Cleanup(l.end)
 	for i, d := range stores {
 		client, err := leasehold.New(d, leasehold.WithLogger(slog.New(slog.DiscardHandler)))
@@ -51,11 +59,26 @@ func Start(t testing.TB, ttl, wait time.Duration, stores ...driver.Driver) *Lock
 		l.clients.Go(func() {
 			defer client.Close()
 			for n := 0; ctx.Err() == nil; n++ {
-				l.take(ctx, client, fmt.Sprint("p", i), fmt.Sprint("p", i, ".", n))
+				l.Take(ctx, Mutex("k"), client, fmt.Sprint("p", i), fmt.Sprint("p", i, ".", n))
 			}
 		})
 	}
 	return l
+}
+
+// Lock is a lock that calls take. Its record has the key, the mode, the weight and the limit, and the time
+// for which all calls wait, if that is not 0.
+type Lock struct {
+	history.Record
+	Of func(c *leasehold.Client, opts ...leasehold.Option) leasehold.Locker
+}
+
+// Mutex returns a mutex.
+func Mutex(key string) Lock {
+	return Lock{
+		history.Record{Key: key, Mode: history.Exclusive},
+		func(c *leasehold.Client, opts ...leasehold.Option) leasehold.Locker { return c.Mutex(key, opts...) },
+	}
 }
 
 // end ends the clients.
@@ -76,29 +99,41 @@ func (l *Locks) add(r history.Record) {
 	}
 }
 
-// take locks or tries to, works under the lock for a moment, and releases it.
-func (l *Locks) take(ctx context.Context, client *leasehold.Client, proc, attempt string) {
+// Take locks or tries to, works under the lock for a moment, and releases it. It reports whether it got the
+// lock.
+func (l *Locks) Take(ctx context.Context, lock Lock, client *leasehold.Client, proc, attempt string) bool {
 	note := func(what string, r history.Record) {
 		r.At, r.Proc, r.Attempt, r.What = l.now(), proc, attempt, what
 		l.add(r)
 	}
 	opts := []leasehold.Option{leasehold.WithName(attempt), leasehold.WithTTL(l.ttl), leasehold.WithReleaseTimeout(2 * l.ttl)}
-	ask := history.Record{Key: "k", Mode: history.Exclusive, TTL: int64(l.ttl), Undo: int64(2 * l.ttl)}
-	take := client.Mutex("k", opts...).TryLock
+	ask := lock.Record
+	ask.TTL, ask.Undo = int64(l.ttl), int64(2*l.ttl)
 	if l.wait > 0 && rand.IntN(2) == 0 {
-		take, ask.Wait = client.Mutex("k", append(opts, leasehold.WithMaxWait(l.wait))...).Lock, int64(l.wait)
+		ask.Wait = int64(l.wait)
+	}
+	take := lock.Of(client, opts...).TryLock
+	if ask.Wait > 0 {
+		take = lock.Of(client, append(opts, leasehold.WithMaxWait(time.Duration(ask.Wait)))...).Lock
 	}
 	note(history.Ask, ask)
-	lease, err := take(ctx)
+	place := 0
+	lease, err := take(leasehold.ObserveWait(ctx, func(e leasehold.WaitEvent) {
+		// A greater place than before belongs to a new ticket: the previous ticket has expired.
+		if place == 0 || e.Position > place {
+			note(history.Queued, history.Record{Position: e.Position})
+		}
+		place = e.Position
+	}))
 	if err != nil {
 		r := history.Record{Outcome: outcome(ctx, err), Note: err.Error()}
 		if held := (*leasehold.HeldError)(nil); errors.As(err, &held) {
 			r.Holder = held.Owner
 		}
 		note(history.None, r)
-		return
+		return false
 	}
-	note(history.Got, history.Record{Lease: lease.ID(), Token: lease.Token(), Live: lease.Context().Err() == nil})
+	note(history.Got, history.Record{Lease: lease.ID(), Token: lease.Token(), Places: string(driver.PlacesOf(lease.Places())), Live: lease.Context().Err() == nil})
 	for range 1 + rand.IntN(3) {
 		time.Sleep(rand.N(5 * time.Millisecond)) // the work under the lock
 		live := history.Record{At: l.now(), Proc: proc, Attempt: attempt, What: history.Live}
@@ -112,6 +147,7 @@ func (l *Locks) take(ctx context.Context, client *leasehold.Client, proc, attemp
 		r = history.Record{Outcome: outcome(ctx, err), Note: err.Error()}
 	}
 	note(history.Released, r)
+	return true
 }
 
 func outcome(ctx context.Context, err error) string {
@@ -126,6 +162,18 @@ func outcome(ctx context.Context, err error) string {
 		return history.Cancelled
 	}
 	return history.Unavailable
+}
+
+// Grants returns how often a lock has been granted.
+func (l *Locks) Grants() (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.records {
+		if r.What == history.Got {
+			n++
+		}
+	}
+	return n
 }
 
 // Await waits until the lock has been granted n more times.
@@ -152,11 +200,16 @@ func (l *Locks) Fault(name string, do func()) {
 	l.add(history.Record{At: l.now() + int64(l.ttl), Since: since, What: history.Fault, Note: name})
 }
 
+// Add adds a fault to the history.
+func (l *Locks) Add(since time.Time, proc, name string) {
+	l.add(history.Record{At: l.now(), Since: int64(since.Sub(l.began)) + 1, Proc: proc, What: history.Fault, Note: name})
+}
+
 // Judge ends the clients, and reports every promise that was broken.
-func (l *Locks) Judge() {
+func (l *Locks) Judge() *checker.Verdict {
 	l.t.Helper()
 	l.end()
-	verdict := checker.Judge(history.Rules{Tokens: true}, l.records)
+	verdict := checker.Judge(l.rules, l.records)
 	if len(verdict.Violations) > 0 {
 		l.t.Error(verdict)
 	}
@@ -164,6 +217,7 @@ func (l *Locks) Judge() {
 		l.t.Errorf("no call was refused: %v", verdict)
 	}
 	l.t.Log(verdict)
+	return verdict
 }
 
 // Fault disturbs a cluster, and returns when it is over.
