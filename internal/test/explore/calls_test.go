@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/internal/test/teststore"
 	"github.com/leasehold-go/leasehold/internal/timing"
@@ -470,9 +471,22 @@ func (c *callPlay) end(t turn, ref driver.Ref, unknown bool) {
 	c.tell("%d has released: %s", t.caller, answerText(reply, err))
 }
 
+// together returns a quorum of nodes, or a single node itself.
+func together(t *testing.T, nodes []driver.Driver) driver.Driver {
+	t.Helper()
+	if len(nodes) == 1 {
+		return nodes[0]
+	}
+	q, err := quorumdriver.New(nodes, quorumdriver.WithTimeout(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
 // newCallPlay opens drivers over nodes. One node is asked itself.
 func newCallPlay(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *callPlay {
-	p := newPost(nil)
+	p := newPost()
 	c := &callPlay{
 		post: p, quorum: nodes > 1, claims: make(map[string]*claim), ended: make(map[string]bool), asking: make(map[string]int), turns: make(map[string]int), kept: make(map[string]bool),
 		by: make(map[string]string), nothing: make(map[string]bool), tokens: make(map[string]int64), visits: make(map[string]map[string]bool), stains: make(map[string]bool),
@@ -488,7 +502,7 @@ func newCallPlay(t *testing.T, rng *rand.Rand, nodes int, fates []fate) *callPla
 		var asked []driver.Driver
 		for i, table := range c.nodes {
 			way := fmt.Sprintf("%s at %d", name, i+1)
-			ways, asked = append(ways, way), append(asked, p.reach(t, way, table, true, func(req driver.Request, reply driver.Reply) {
+			ways, asked = append(ways, way), append(asked, p.reach(t, way, table, func(req driver.Request, reply driver.Reply) {
 				if !reply.Replayed {
 					c.letIn(req.Labels[label], req.ID, i)
 				}

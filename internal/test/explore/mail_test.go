@@ -2,11 +2,6 @@ package explore_test
 
 import (
 	"context"
-	"io"
-	"net/http"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,11 +11,11 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/teststore"
 )
 
-// sender sends the messages of one process to a store or a service, through a post.
+// sender sends the messages of one process to a node, through a post.
 type sender struct {
 	*post
 	from  string
-	table *teststore.Table // which the store may forget; nil for a service
+	table *teststore.Table // which the node may forget
 }
 
 // mail sends a message. f is its effect.
@@ -79,9 +74,9 @@ func (r recorder) Acquire(ctx context.Context, req driver.Request) (driver.Reply
 	return reply, err
 }
 
-// reach returns a node as a process reaches it through the post. Messages name their leases if ids is
-// set. The node stays open for late messages until the end of the test.
-func (p *post) reach(t *testing.T, from string, table *teststore.Table, ids bool, granted func(driver.Request, driver.Reply)) driver.Driver {
+// reach returns a node as a process reaches it through the post. The node stays open for late messages
+// until the end of the test.
+func (p *post) reach(t *testing.T, from string, table *teststore.Table, granted func(driver.Request, driver.Reply)) driver.Driver {
 	node, s := table.Join(), sender{p, from, table}
 	t.Cleanup(func() {
 		if err := node.Close(); err != nil {
@@ -96,81 +91,11 @@ func (p *post) reach(t *testing.T, from string, table *teststore.Table, ids bool
 		case intercept.Inspect, intercept.List, intercept.Break:
 			return send(ctx)
 		}
-		if ids && !m.Verb.OfMark() {
+		if !m.Verb.OfMark() {
 			what += " " + m.ID()
 		}
 		return s.mail(ctx, what, send)
 	})
-	d.Hint, d.Split = s.hint, true
+	d.Split = true
 	return d
-}
-
-// hint sends a hint. A store does not wait for its arrival.
-func (s sender) hint(h driver.Hint, hear func(driver.Hint)) {
-	s.strays.Go(func() {
-		switch s.send(s.from, "hint") {
-		case lost, unanswered:
-		case slow:
-			s.after(slowness, func() { hear(h) })
-		case late:
-			s.after(lateness, func() { hear(h) })
-		default:
-			hear(h)
-		}
-	})
-}
-
-// mailedHTTP sends requests to replicas of a service, through a post: two to each in turn, so that a
-// repetition meets both the same and another replica.
-type mailedHTTP struct {
-	sender
-	replicas []http.RoundTripper
-
-	mu sync.Mutex
-	n  int
-}
-
-func (m *mailedHTTP) RoundTrip(req *http.Request) (*http.Response, error) {
-	if strings.HasSuffix(req.URL.Path, "/events") {
-		return m.replicas[0].RoundTrip(req) // a stream; its hints are sent by the post of the store
-	}
-	body, err := readAll(req.Body)
-	if err != nil {
-		return nil, err
-	}
-	var got atomic.Pointer[http.Response]
-	err = m.mail(req.Context(), req.Method, func(ctx context.Context) error {
-		copied := req.Clone(ctx)
-		copied.Body = io.NopCloser(strings.NewReader(body))
-		resp, err := m.next().RoundTrip(copied) //nolint:bodyclose // readAll closes it
-		if err != nil {
-			return err
-		}
-		text, err := readAll(resp.Body)
-		resp.Body = io.NopCloser(strings.NewReader(text))
-		got.Store(resp)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return got.Load(), nil
-}
-
-// next returns the replica for a request.
-func (m *mailedHTTP) next() http.RoundTripper {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	to := m.replicas[m.n/2%len(m.replicas)]
-	m.n++
-	return to
-}
-
-func readAll(body io.ReadCloser) (string, error) {
-	if body == nil {
-		return "", nil
-	}
-	defer body.Close()
-	text, err := io.ReadAll(body)
-	return string(text), err
 }

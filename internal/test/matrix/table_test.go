@@ -38,7 +38,7 @@ var resources = map[string][]string{
 // elsewhere are the tests of faults that are impossible in a bubble, and of faults that need a
 // certain kind of server.
 var elsewhere = map[string][]string{
-	"store forgets":        {"TestExplore_OrdersOfMessages", "TestChaos_OnAServerThatForgets", "TestChaos_OnAQuorum"},
+	"store forgets":        {"TestExplore_CallsOfADriver", "TestChaos_OnAServerThatForgets", "TestChaos_OnAQuorum"},
 	"store comes back old": {"TestTokens_P4_RiseOnAServerThatComesBackWithOldData"},
 	"failover":             {"TestChaos_OnASentinel", "TestChaos_OnACluster"},
 	"starved":              {"TestCommands_HR_G3_BurstOfWaitersAsksOnceEach", "TestMicroscope_ScriptsAreTheRuleAndFailNowhereInTheirMiddle", "TestChaos_OnOneServer"},
