@@ -84,8 +84,12 @@ func lot(t *testing.T, w string) func() bool {
 	case testing.Short() && w != "store":
 		one = 16
 	}
-	if w == "redis quorum" && testing.Short() { // each of three nodes runs an interpreter
+	switch {
+	case !testing.Short():
+	case w == "redis quorum": // each of three nodes runs an interpreter
 		one *= 4
+	case w == "deaf service", strings.HasPrefix(w, "redis"): // differ from service and store in a part
+		one *= 2
 	}
 	if one > 1 {
 		t.Logf("%s: one play of %d, by lot: -matrix.seed=%d", w, one, *seed)
