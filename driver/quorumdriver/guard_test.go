@@ -35,6 +35,30 @@ func TestGuard_NewNodesServeAtOnce(t *testing.T) {
 	})
 }
 
+// TestGuard_ANodeThatIsReservedKeepsAllUnmarked: a process that dies while it sets nodes up leaves one
+// reserved. Until that ends no other process marks any node.
+func TestGuard_ANodeThatIsReservedKeepsAllUnmarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := unmarked(3)
+		if ok, err := all[0].store.Reserve(t.Context(), "another", time.Minute); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		a := quorumOf(t, all)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if reply, err := a.ask(ctx, "a"); err == nil {
+			t.Errorf("%+v before the nodes are marked", reply)
+		}
+		for i, s := range all {
+			if _, ok := s.marked(t); ok {
+				t.Errorf("node %d is marked", i+1)
+			}
+		}
+		time.Sleep(time.Minute)
+		a.acquire("a", driver.Granted)
+	})
+}
+
 // TestGuard_AForgottenVoteDoesNotCountTwice plays the reason for the guard: a majority holds a
 // lease, and one of its nodes forgets it.
 func TestGuard_AForgottenVoteDoesNotCountTwice(t *testing.T) {
