@@ -158,6 +158,36 @@ func (a asker) onBreak(f func(driver.Hint)) driver.Subscription {
 	return sub
 }
 
+// hinted is a node whose hints come from the test.
+type hinted struct {
+	*memdriver.Driver
+	hear *func(driver.Hint)
+}
+
+func (h hinted) Watch(f func(driver.Hint)) (driver.Subscription, error) {
+	*h.hear = f
+	return h.Driver.Watch(f)
+}
+
+// TestHints_NoneIsPassedOnAfterTheEnd: a hint of a node may be under way while a subscription is closed.
+func TestHints_NoneIsPassedOnAfterTheEnd(t *testing.T) {
+	hear := make([]func(driver.Hint), 3)
+	var nodes []driver.Driver
+	for i := range hear {
+		nodes = append(nodes, hinted{memdriver.New(), &hear[i]})
+	}
+	sub, err := open(t, nodes).s.Watch(func(h driver.Hint) {
+		if h.Kind == driver.HintAsk {
+			t.Errorf("%+v after the end", h)
+		}
+	})
+	noError(t, err)
+	noError(t, sub.Close())
+	for _, f := range hear {
+		f(driver.Hint{Kind: driver.HintAsk, ID: "a"})
+	}
+}
+
 func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		broken := make(chan driver.Hint, 8)
