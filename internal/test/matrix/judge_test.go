@@ -38,9 +38,6 @@ type cast struct {
 	d    disturbance
 
 	mu     sync.Mutex
-	calm   time.Time     // since when only a clock has changed; zero if there was another change
-	turns  int           // of clocks
-	leap   time.Duration // by how much a clock was stepped forward then
 	live   []*belief
 	last   int64 // the greatest token of a writer
 	wrongs []string

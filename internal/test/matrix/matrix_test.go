@@ -72,7 +72,7 @@ var faults = []fault{
 	{name: "closed meanwhile", plays: []disturbance{{closes: true, fate: slow}, {closes: true, fate: stuck}, {closes: true, fate: lost, lasts: 2 * time.Second}}},
 }
 
-var seed = flag.Uint64("matrix.seed", 1, "the seed of the sample of plays with -short, and of the days of TestLong")
+var seed = flag.Uint64("matrix.seed", 1, "the seed of the sample of plays with -short")
 
 // lot selects the plays of a short run: fewer with the race detector, which makes them about ten
 // times slower.

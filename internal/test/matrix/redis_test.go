@@ -14,16 +14,10 @@ import (
 )
 
 // keyspace is a shelf of Redis keys, with the scripts of the driver in the interpreter of
-// the microscope. Its clock is that of the bubble unless it is turned.
-type keyspace struct {
-	*teststore.Redis
-	*dial
-}
+// the microscope.
+type keyspace struct{ *teststore.Redis }
 
-func newKeyspace() *keyspace {
-	d := new(dial)
-	return &keyspace{teststore.NewRedis(d.now), d}
-}
+func newKeyspace() *keyspace { return &keyspace{teststore.NewRedis(time.Now)} }
 
 func (k *keyspace) join() store { return k.Join() }
 

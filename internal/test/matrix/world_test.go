@@ -152,53 +152,10 @@ type shelf interface {
 	Forget()
 }
 
-// dial is the clock of a shelf, which can be stepped and slewed. The zero value is right.
-type dial struct {
-	mu     sync.Mutex
-	ahead  time.Duration
-	rate   float64 // by how much it is too fast, 0.01 for 1 %, since then
-	since  time.Time
-	latest time.Time // that it has shown
-}
-
-func (d *dial) now() time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := time.Now()
-	shown := now.Add(d.ahead + time.Duration(d.rate*float64(now.Sub(d.since))))
-	if shown.After(d.latest) {
-		d.latest = shown
-	}
-	return shown
-}
-
-// turn steps the clock by the given time, and makes it too fast by rate from now on.
-func (d *dial) turn(by time.Duration, rate float64) {
-	now := d.now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.since = time.Now()
-	d.ahead, d.rate = now.Sub(d.since)+by, rate
-}
-
-// behind reports how far the clock is behind the greatest time that it has shown.
-func (d *dial) behind() time.Duration {
-	now := d.now()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.latest.Sub(now)
-}
-
 // table is a shelf of rows, like a PostgreSQL table: it uses the rule of internal/room.
-type table struct {
-	*teststore.Table
-	*dial
-}
+type table struct{ *teststore.Table }
 
-func newTable() *table {
-	d := new(dial)
-	return &table{teststore.NewTable(d.now), d}
-}
+func newTable() *table { return &table{teststore.NewTable(time.Now)} }
 
 func (t *table) join() store { return t.Join() }
 
