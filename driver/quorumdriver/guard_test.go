@@ -3,14 +3,18 @@ package quorumdriver_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 func TestGuard_NewNodesServeAtOnce(t *testing.T) {
@@ -33,6 +37,38 @@ func TestGuard_NewNodesServeAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestGuard_NewNodesServeAfterALostAnswer: two processes set the nodes up at the same time, and one of them
+// does not get one answer, whichever it is.
+func TestGuard_NewNodesServeAfterALostAnswer(t *testing.T) {
+	for lost := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			all := unmarked(3)
+			var messages atomic.Int64
+			through := func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+				err := send(ctx)
+				if m.Verb != intercept.Close && messages.Add(1)-1 == int64(lost) {
+					return errors.New("no answer")
+				}
+				return err
+			}
+			var suffering []driver.Driver
+			for _, s := range all {
+				suffering = append(suffering, intercept.New(s.client(), through))
+			}
+			var processes sync.WaitGroup
+			for i, a := range []asker{open(t, suffering), quorumOf(t, all)} {
+				mutex := clientOf(t, a).Mutex(fmt.Sprint(i), leasehold.WithMaxWait(15*time.Second))
+				processes.Go(func() {
+					if _, err := mutex.Lock(context.Background()); err != nil {
+						t.Errorf("answer %d is lost, process %d: %v", lost, i+1, err)
+					}
+				})
+			}
+			processes.Wait()
+		})
+	}
 }
 
 // TestGuard_ANodeThatIsReservedKeepsAllUnmarked: a process that dies while it sets nodes up leaves one

@@ -1,5 +1,5 @@
 // Package play has clients contend for a lock, and updates for records, while a test makes faults, and
-// judges the histories. It is for the tests of drivers.
+// judges the histories. It is for the tests of drivers and of the library.
 package play
 
 import (
