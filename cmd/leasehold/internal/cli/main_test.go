@@ -64,9 +64,10 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// tests are the tests of the package. With -short and the race detector they run a command
-// that was built without the detector, because the stories start a thousand processes, and the
-// detector takes most of their time. `make test-long` uses it in each of them.
+// tests are the tests of the package. With -short and the race detector they run a command that
+// was built without the detector and without the stores with large clients, because the stories start
+// several hundred processes, and detector and clients take most of their time. `make test-long` uses
+// all of the command with the detector, and `make live` without it.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
@@ -87,7 +88,7 @@ func build(path string) error {
 	if err := os.Remove(path); err != nil { // it may be a link
 		return err
 	}
-	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "../..").CombinedOutput()
+	out, err := exec.Command("go", "build", "-tags=small", "-ldflags=-s -w", "-o", path, "../..").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("go build: %w\n%s", err, out)
 	}

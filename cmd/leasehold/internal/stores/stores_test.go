@@ -108,6 +108,9 @@ func TestOpen_StoresWithLargeClients(t *testing.T) {
 		"s3://b":                           "3 to 63",
 		"s3://locks?colour=1":              "unknown parameter",
 	})
+	if sql, err := stores.Schema("mysql://u:p@h/app?table=jobs"); err != nil || !strings.Contains(sql, "CREATE TABLE IF NOT EXISTS `jobs_message` (\n") {
+		t.Errorf("the schema of MySQL is %q, %v", sql, err)
+	}
 }
 
 func TestOpen_AService(t *testing.T) {
