@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -61,16 +63,38 @@ func TestChoose_SelectsTestsByName(t *testing.T) {
 	}
 }
 
-// TestRun_ReportsRealTests plays the tests of testdata/seeds by go test.
+// seeds compiles the tests of testdata/seeds, and returns a function that plays them like
+// [goTest], for which they would be linked for each play.
+func seeds(t *testing.T) func(args []string, each func(event)) error {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "seeds.test")
+	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-o", binary, "./testdata/seeds").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return func(args []string, each func(event)) error {
+		play := []string{"tool", "test2json", "-p", "seeds", binary, "-test.v=test2json"}
+		for _, arg := range args {
+			switch name, _, _ := strings.Cut(arg, "="); name {
+			case "-count", "-run", "-timeout":
+				play = append(play, "-test."+arg[1:])
+			}
+		}
+		return goTest(append(play, args[slices.Index(args, "-args")+1:]...), each)
+	}
+}
+
+// TestRun_ReportsRealTests plays the tests of testdata/seeds.
 func TestRun_ReportsRealTests(t *testing.T) {
+	compiled := seeds(t)
 	for _, c := range []struct {
 		tests, flags string
-		err          string // "" is none
+		by           func(args []string, each func(event)) error // nil is compiled
+		err          string                                      // "" is none
 		want         []string
 		not          string // is not printed, unless it is ""
 		starts       int    // of the first test, 0 for any number
 	}{
-		{tests: "TestInTime", not: "in time", starts: 1},
+		{tests: "TestInTime", by: goTest, not: "in time", starts: 1},
 		{tests: "TestLateOnce", want: []string{"FLAKY testdata/seeds.TestLateOnce: 3s"}, starts: 4},
 		{tests: "TestLateOnceInASubtest", want: []string{"FLAKY testdata/seeds.TestLateOnceInASubtest: 3s"}, starts: 4},
 		{tests: "TestLateAgain", err: "red: ./testdata/seeds", want: []string{"--- FAIL: TestLateAgain: late: 3s"}, not: "FLAKY", starts: 4},
@@ -78,10 +102,10 @@ func TestRun_ReportsRealTests(t *testing.T) {
 		{tests: "TestLateAndBroken", err: "red", want: []string{"two holders"}, starts: 1},
 		{tests: "TestLateThenBroken", err: "red", want: []string{"two holders"}, starts: 4},
 		{tests: "TestLateAndPanics", err: "red", want: []string{"two panics", "goroutine ", "seeds_test.go"}, starts: 1},
-		{tests: "TestLateAndHangs", flags: "-timeout=1s", err: "red", want: []string{"test timed out", "goroutine ", "seeds_test.go"}, starts: 1},
+		{tests: "TestLateAndHangs", by: goTest, flags: "-timeout=1s", err: "red", want: []string{"test timed out", "goroutine ", "seeds_test.go"}, starts: 1},
 		{tests: "TestLateOnce TestLateOnceToo", want: []string{"FLAKY testdata/seeds.TestLateOnce: 3s", "FLAKY testdata/seeds.TestLateOnceToo: 3s"}},
 		{tests: "TestLateOnce TestLateOnceInASubtest TestLateOnceToo", err: "3 tests were late once", want: []string{"TestLateOnceToo"}},
-		{tests: "TestInTime", flags: "-tags=seeds_broken", err: "red", want: []string{"undefined: missing"}},
+		{tests: "TestInTime", by: goTest, flags: "-tags=seeds_broken", err: "red", want: []string{"undefined: missing"}},
 	} {
 		t.Run(strings.TrimSpace(c.tests+" "+c.flags), func(t *testing.T) {
 			t.Parallel()
@@ -89,7 +113,11 @@ func TestRun_ReportsRealTests(t *testing.T) {
 			var out strings.Builder
 			r := &runner{out: &out, flags: append([]string{"-vet=off"}, strings.Fields(c.flags)...)}
 			r.test = func(args []string, each func(event)) error {
-				return goTest(append(args, "-args", "-seeds.starts="+starts), each)
+				by := c.by
+				if by == nil {
+					by = compiled
+				}
+				return by(append(args, "-args", "-seeds.starts="+starts), each)
 			}
 			err := r.run([]suite{{dir: "./testdata/seeds", tests: strings.Fields(c.tests)}})
 			if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
