@@ -3,7 +3,6 @@
 package chaos_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,65 +20,27 @@ import (
 // TestChaos_OnACluster uses three primaries with one replica each.
 func TestChaos_OnACluster(t *testing.T) {
 	t.Parallel()
-	c := &cluster{redistest.StartCluster(t, 3)}
-	for _, primary := range c.Nodes[:3] {
-		c.AddReplica(primary)
+	servers := redistest.StartCluster(t, 3)
+	for _, primary := range servers.Nodes[:3] {
+		servers.AddReplica(primary)
 	}
+	c := &cluster{servers, &replicated{nodes: servers.Nodes, primaries: 3, cluster: true}}
 	addrs := strings.Join(c.Addrs(), ",")
-	suffer(t, arena{
-		label: "cluster of three with replicas", rules: queue, havoc: c.havoc(history.ForgetsSome),
-		stores:  []string{"redis+cluster://" + addrs + "?timeout=" + tryTimeout.String(), viaGoRedis + "redis+cluster://" + addrs},
-		observe: failovers(c.Nodes, c.heal),
+	suffer(t, &chaos.Game{
+		Label: "cluster of three with replicas", Rules: queue, Havoc: c.havoc(),
+		Stores:  []string{"redis+cluster://" + addrs + "?timeout=" + tryTimeout.String(), viaGoRedis + "redis+cluster://" + addrs},
+		Observe: c.failovers,
 	})
 }
 
-type cluster struct{ *redistest.Cluster }
-
-// pick returns a node of the role. It asks repeatedly, because a busy node may not answer
-// in time.
-func (c *cluster) pick(rnd *rand.Rand, role string) (node *redistest.Server, err error) {
-	err = recovers(func() string {
-		for _, i := range rnd.Perm(len(c.Nodes)) {
-			if node = c.Nodes[i]; replication(node)["role"] == role {
-				return ""
-			}
-		}
-		return "no node is a " + role
-	})
-	return node, err
+type cluster struct {
+	*redistest.Cluster
+	*replicated
 }
 
-// heal waits until every primary has a replica that follows it, and all nodes
-// report a healthy cluster.
-func (c *cluster) heal() error {
-	return recovers(func() string {
-		primaries := 0
-		for _, node := range c.Nodes {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			info, _ := node.Client().ClusterInfo(ctx).Result()
-			cancel()
-			r := replication(node)
-			if r["role"] == "master" {
-				primaries++
-			}
-			follows := r["role"] == "slave" && r["master_link_status"] == "up"
-			leads := r["role"] == "master" && strings.Contains(r["slave0"], "state=online")
-			if !strings.Contains(info, "cluster_state:ok") || !leads && !follows {
-				return fmt.Sprintf("%s: %v", node.Addr(), r)
-			}
-		}
-		if primaries != 3 {
-			return fmt.Sprintf("%d primaries", primaries)
-		}
-		return ""
-	})
-}
-
-func (c *cluster) havoc(forgets string) []chaos.Havoc {
-	role := func(role string) on {
-		return picked(func(rnd *rand.Rand) (*redistest.Server, error) { return c.pick(rnd, role) }, c.heal)
-	}
-	primary, replica := role("master"), role("slave")
+// havoc returns the faults of the cluster. A failover loses data.
+func (c *cluster) havoc() []chaos.Havoc {
+	primary, replica := c.on("master"), c.on("slave")
 	kill := func(rnd *rand.Rand, s *redistest.Server) error {
 		s.Kill()
 		// Longer than a failover takes.
@@ -88,8 +49,8 @@ func (c *cluster) havoc(forgets string) []chaos.Havoc {
 		return nil
 	}
 	return append(commands(primary),
-		primary("stop a primary", forgets, stopFor),
-		primary("kill a primary", forgets, kill),
+		primary("stop a primary", history.ForgetsSome, stopFor),
+		primary("kill a primary", history.ForgetsSome, kill),
 		replica("stop a replica", "", stopFor),
 		chaos.Havoc{Name: "CLUSTER FAILOVER", Do: func(rnd *rand.Rand) error { return errors.Join(c.failover(rnd), c.heal()) }},
 		c.moves("move a slot and back", 0),

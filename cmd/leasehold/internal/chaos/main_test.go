@@ -3,7 +3,6 @@
 package chaos_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -102,17 +101,6 @@ const tryTimeout = 300 * time.Millisecond
 // ttl is the TTL of the leases under test.
 const ttl = 1500 * time.Millisecond
 
-// arena is a store with its possible faults.
-type arena struct {
-	label  string
-	stores []string
-	look   string // URL without proxies; the first of stores by default
-	rules  history.Rules
-	havoc  []chaos.Havoc
-	// observe records faults of the store that the game has not made.
-	observe func(ctx context.Context, note func(history.Record))
-}
-
 // plan returns the plan of the crowds.
 func plan() chaos.Plan {
 	return chaos.Plan{
@@ -124,21 +112,16 @@ func plan() chaos.Plan {
 // queue has the rules of a store that mints tokens and keeps a queue.
 var queue = history.Rules{Tokens: true, Queue: true, Prompt: int64(8 * time.Second)}
 
-// suffer plays a game in the arena and checks its history against the promises.
-func suffer(t *testing.T, a arena) {
+// suffer plays a game of a store and its faults, and checks its history against the promises.
+func suffer(t *testing.T, g *chaos.Game) {
 	t.Helper()
-	g := &chaos.Game{
-		Command: func() *exec.Cmd {
-			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), workEnv+"=1", "GORACE=atexit_sleep_ms=0")
-			return cmd
-		},
-		Dir: t.TempDir(), Stores: a.stores, Label: a.label, Rules: a.rules,
-		Plan:      plan(),
-		Processes: 4, Lasting: *lasting, Calm: *calm, Seed: *seed, Havoc: a.havoc, Observe: a.observe,
-		Look: func() (driver.Driver, error) { return open(cmp.Or(a.look, a.stores[0])) },
-		Log:  t.Logf,
+	g.Command = func() *exec.Cmd {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), workEnv+"=1", "GORACE=atexit_sleep_ms=0")
+		return cmd
 	}
+	g.Dir, g.Open, g.Log = t.TempDir(), open, t.Logf
+	g.Plan, g.Processes, g.Lasting, g.Calm, g.Seed = plan(), 4, *lasting, *calm, *seed
 	if g.Seed == 0 {
 		g.Seed = rand.Uint64()
 	}

@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,8 +45,10 @@ type Game struct {
 	Havoc []Havoc
 	// Observe records faults of the store that the game has not made, until ctx ends.
 	Observe func(ctx context.Context, note func(history.Record))
-	// Look opens the store at the end, to look for records that are left.
-	Look func() (driver.Driver, error)
+	// Look is the URL of the store without faults of the network; the first of Stores by default.
+	Look string
+	// Open opens the store at the end, to look for records that are left.
+	Open func(rawURL string) (driver.Driver, error)
 	Log  func(format string, args ...any)
 }
 
@@ -283,7 +286,7 @@ const lifetime = 90 * time.Second
 // look waits until the locks of killed processes have ended, and records the locks that
 // are left.
 func (p *play) look(ctx context.Context) error {
-	d, err := p.Look()
+	d, err := p.Open(cmp.Or(p.Look, p.Stores[0]))
 	if err != nil {
 		return err
 	}

@@ -27,10 +27,10 @@ func TestChaos_OnPostgres(t *testing.T) {
 	server := postgrestest.Start(t, "synchronous_commit=on")
 	proxy := server.Proxy(t)
 	const options = "&create=true&timeout=1s"
-	suffer(t, arena{
-		label: "PostgreSQL", rules: queue, look: server.URL() + options,
-		stores: []string{proxy.URL() + options, proxy.URL() + options + "&default_query_exec_mode=exec", server.URL() + options},
-		havoc:  postgresHavoc(t, server, proxy), observe: commits(server),
+	suffer(t, &chaos.Game{
+		Label: "PostgreSQL", Rules: queue, Look: server.URL() + options,
+		Stores: []string{proxy.URL() + options, proxy.URL() + options + "&default_query_exec_mode=exec", server.URL() + options},
+		Havoc:  postgresHavoc(t, server, proxy), Observe: commits(server),
 	})
 }
 
@@ -70,9 +70,9 @@ func TestChaos_OnPostgresThatForgets(t *testing.T) {
 	drop := sqlHavoc(server, "DROP TABLE", `DROP TABLE IF EXISTS leasehold`)
 	drop.Forgets = history.ForgetsAll
 	crash := revives("crash without synchronous_commit", history.ForgetsSome, func() { server.Kill(t) }, func() { server.Restart(t) })
-	suffer(t, arena{
-		label: "PostgreSQL that forgets", rules: queue, stores: []string{server.URL() + options},
-		havoc: []chaos.Havoc{empty, drop, crash},
+	suffer(t, &chaos.Game{
+		Label: "PostgreSQL that forgets", Rules: queue, Stores: []string{server.URL() + options},
+		Havoc: []chaos.Havoc{empty, drop, crash},
 	})
 }
 

@@ -30,10 +30,10 @@ func TestChaos_OnAQuorum(t *testing.T) {
 	}
 	// A node that lost its data does not vote for a little longer than the TTL of the leases under test.
 	front := fmt.Sprintf("quorum://?max-skew=0s&max-ttl=%v&node=", 2*ttl)
-	suffer(t, arena{
-		label: "quorum of five Redis servers", havoc: q.havoc(),
-		rules:  history.Rules{Tokens: true, Prompt: queue.Prompt},
-		stores: []string{front + strings.Join(through, "&node=")}, look: front + strings.Join(direct, "&node="),
+	suffer(t, &chaos.Game{
+		Label: "quorum of five Redis servers", Havoc: q.havoc(),
+		Rules:  history.Rules{Tokens: true, Prompt: queue.Prompt},
+		Stores: []string{front + strings.Join(through, "&node=")}, Look: front + strings.Join(direct, "&node="),
 	})
 }
 

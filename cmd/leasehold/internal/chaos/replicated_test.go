@@ -21,72 +21,99 @@ import (
 // hold, and tokens must rise.
 func TestChaos_OnASentinel(t *testing.T) {
 	t.Parallel()
-	s := &watched{redistest.StartSentinel(t)}
+	set := redistest.StartSentinel(t)
 	// With this limit, a busy machine alone seldom causes a failover.
-	if err := tell(s.set.Sentinel, "SENTINEL", "SET", redistest.PrimaryName, "down-after-milliseconds", "1500"); err != nil {
+	if err := tell(set.Sentinel, "SENTINEL", "SET", redistest.PrimaryName, "down-after-milliseconds", "1500"); err != nil {
 		t.Fatal(err)
 	}
-	addr := s.set.Sentinel.Addr()
-	suffer(t, arena{
-		label: "primary and replica with Sentinel", rules: queue, havoc: s.havoc(history.ForgetsSome),
-		stores: []string{
+	r := &replicated{nodes: []*redistest.Server{set.Primary, set.Replica}, primaries: 1}
+	addr := set.Sentinel.Addr()
+	suffer(t, &chaos.Game{
+		Label: "primary and replica with Sentinel", Rules: queue, Havoc: sentinelHavoc(set.Sentinel, r),
+		Stores: []string{
 			fmt.Sprintf("redis+sentinel://%s/?master=%s&timeout=%v", addr, redistest.PrimaryName, tryTimeout),
 			viaGoRedis + "redis+sentinel://" + addr,
 		},
-		observe: failovers([]*redistest.Server{s.set.Primary, s.set.Replica}, s.heal),
+		Observe: r.failovers,
 	})
+}
+
+// replicated are servers that change roles: primaries with one replica each.
+type replicated struct {
+	nodes     []*redistest.Server
+	primaries int
+	cluster   bool
+}
+
+// pick returns a node of the role. It asks repeatedly, because a busy node may not answer
+// in time.
+func (r *replicated) pick(rnd *rand.Rand, role string) (node *redistest.Server, err error) {
+	err = recovers(func() string {
+		for _, i := range rnd.Perm(len(r.nodes)) {
+			if node = r.nodes[i]; replication(node)["role"] == role {
+				return ""
+			}
+		}
+		return "no node is a " + role
+	})
+	return node, err
+}
+
+// on makes faults of nodes of the role.
+func (r *replicated) on(role string) on {
+	return picked(func(rnd *rand.Rand) (*redistest.Server, error) { return r.pick(rnd, role) }, r.heal)
+}
+
+// heal waits until every primary has a replica that follows it, and the nodes of a cluster
+// report that it is healthy.
+func (r *replicated) heal() error {
+	return recovers(func() string {
+		primaries := 0
+		for _, node := range r.nodes {
+			is := replication(node)
+			leads := is["role"] == "master" && strings.Contains(is["slave0"], "state=online")
+			follows := is["role"] == "slave" && is["master_link_status"] == "up"
+			if !leads && !follows || r.cluster && !inHealthyCluster(node) {
+				return fmt.Sprintf("%s: %v", node.Addr(), is)
+			}
+			if leads {
+				primaries++
+			}
+		}
+		if primaries != r.primaries {
+			return fmt.Sprintf("%d primaries", primaries)
+		}
+		return ""
+	})
+}
+
+func inHealthyCluster(node *redistest.Server) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	info, _ := node.Client().ClusterInfo(ctx).Result()
+	return strings.Contains(info, "cluster_state:ok")
 }
 
 // failovers records every change of roles, also if a busy machine has caused it. The record
 // begins before the earliest possible start of the change and ends when all nodes are healthy.
-func failovers(servers []*redistest.Server, heal func() error) func(context.Context, func(history.Record)) {
+func (r *replicated) failovers(ctx context.Context, note func(history.Record)) {
 	const before = 6 * time.Second
-	return func(ctx context.Context, note func(history.Record)) {
-		last := make(map[*redistest.Server]string)
-		for ok := true; ok; ok = timing.Sleep(ctx, 200*time.Millisecond) {
-			changed := false
-			for _, s := range servers {
-				role := replication(s)["role"]
-				changed = changed || role != "" && last[s] != "" && role != last[s]
-				if role != "" {
-					last[s] = role
-				}
-			}
-			if changed {
-				since := chaos.Now() - int64(before)
-				_ = heal() // the next fault reports its error
-				note(history.Record{At: chaos.Now(), Since: since, What: history.Fault, Note: "failover seen", Forgets: history.ForgetsSome})
+	last := make(map[*redistest.Server]string)
+	for ok := true; ok; ok = timing.Sleep(ctx, 200*time.Millisecond) {
+		changed := false
+		for _, s := range r.nodes {
+			role := replication(s)["role"]
+			changed = changed || role != "" && last[s] != "" && role != last[s]
+			if role != "" {
+				last[s] = role
 			}
 		}
-	}
-}
-
-// watched is a primary and a replica that change roles.
-type watched struct{ set *redistest.Sentinel }
-
-// roles returns the present primary and replica.
-func (w *watched) roles() (primary, replica *redistest.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	at, err := w.set.Sentinel.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.PrimaryName).StringSlice()
-	if err == nil && len(at) == 2 && strings.Join(at, ":") == w.set.Replica.Addr() {
-		return w.set.Replica, w.set.Primary
-	}
-	return w.set.Primary, w.set.Replica
-}
-
-// heal waits until the replica follows the primary again.
-func (w *watched) heal() error {
-	return recovers(func() string {
-		primary, replica := w.roles()
-		if p := replication(primary); p["role"] != "master" || !strings.Contains(p["slave0"], "state=online") {
-			return fmt.Sprintf("primary %s: %v", primary.Addr(), p)
+		if changed {
+			since := chaos.Now() - int64(before)
+			_ = r.heal() // the next fault reports its error
+			note(history.Record{At: chaos.Now(), Since: since, What: history.Fault, Note: "failover seen", Forgets: history.ForgetsSome})
 		}
-		if r := replication(replica); r["role"] != "slave" || r["master_link_status"] != "up" {
-			return fmt.Sprintf("replica %s: %v", replica.Addr(), r)
-		}
-		return ""
-	})
+	}
 }
 
 // recovers waits until wrong returns no problem.
@@ -116,42 +143,38 @@ func replication(s *redistest.Server) map[string]string {
 	return fields
 }
 
-// havoc returns the faults of the three servers. forgets is the kind of data that a failover
-// loses.
-func (w *watched) havoc(forgets string) []chaos.Havoc {
-	primary := picked(func(*rand.Rand) (*redistest.Server, error) {
-		p, _ := w.roles()
-		return p, nil
-	}, w.heal)
-	replica := picked(func(*rand.Rand) (*redistest.Server, error) {
-		_, r := w.roles()
-		return r, nil
-	}, w.heal)
-	sentinel := picked(func(*rand.Rand) (*redistest.Server, error) { return w.set.Sentinel, nil }, w.heal)
+// sentinelHavoc returns the faults of a sentinel and its servers. A failover loses data.
+func sentinelHavoc(sentinel *redistest.Server, r *replicated) []chaos.Havoc {
+	primary, replica := r.on("master"), r.on("slave")
+	leads := func(s *redistest.Server) bool {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		at, err := sentinel.Client().Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.PrimaryName).StringSlice()
+		return err != nil || strings.Join(at, ":") == s.Addr()
+	}
 	// kill waits for a failover for a limited time: a sentinel that was stopped or starved
 	// starts no failover for half a minute, and then rejects a replica that has been
 	// disconnected for that long. In that case the primary restarts, without data.
 	kill := func(_ *rand.Rand, s *redistest.Server) error {
 		s.Kill()
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-			if now, _ := w.roles(); now != s {
-				break
-			}
+		for end := time.Now().Add(20 * time.Second); leads(s) && time.Now().Before(end); {
+			time.Sleep(100 * time.Millisecond)
 		}
 		s.Restart()
 		return nil
 	}
 	failover := func(*rand.Rand, *redistest.Server) error {
 		// The sentinel refuses during another failover, and shortly after it.
-		_ = tell(w.set.Sentinel, "SENTINEL", "FAILOVER", redistest.PrimaryName)
+		_ = tell(sentinel, "SENTINEL", "FAILOVER", redistest.PrimaryName)
 		time.Sleep(ttl)
 		return nil
 	}
+	stopSentinel := func(rnd *rand.Rand, _ *redistest.Server) error { return stopFor(rnd, sentinel) }
 	return append(commands(primary),
-		primary("failover by command", forgets, failover),
-		primary("kill the primary", forgets, kill),
-		primary("stop the primary", forgets, stopFor),
+		primary("failover by command", history.ForgetsSome, failover),
+		primary("kill the primary", history.ForgetsSome, kill),
+		primary("stop the primary", history.ForgetsSome, stopFor),
 		replica("stop the replica", "", stopFor),
-		sentinel("stop the sentinel", "", stopFor),
+		primary("stop the sentinel", "", stopSentinel),
 	)
 }

@@ -51,9 +51,9 @@ func TestChaos_OnTheService(t *testing.T) {
 		lasts("stop the service", s.signal(syscall.SIGSTOP), s.signal(syscall.SIGCONT)),
 		lasts("stop the service", s.signal(syscall.SIGSTOP), s.signal(syscall.SIGCONT)),
 	)
-	suffer(t, arena{
-		label: "HTTP service on Redis", rules: queue, havoc: havoc,
-		stores: []string{"http://" + s.addr + "?timeout=1s"}, look: store.URL(), observe: waits(store),
+	suffer(t, &chaos.Game{
+		Label: "HTTP service on Redis", Rules: queue, Havoc: havoc,
+		Stores: []string{"http://" + s.addr + "?timeout=1s"}, Look: store.URL(), Observe: waits(store),
 	})
 }
 

@@ -21,7 +21,7 @@ import (
 
 func TestChaos_OnADirectory(t *testing.T) {
 	t.Parallel()
-	suffer(t, arena{label: "directory", stores: []string{"file://" + t.TempDir()}, rules: queue})
+	suffer(t, &chaos.Game{Label: "directory", Stores: []string{"file://" + t.TempDir()}, Rules: queue})
 }
 
 // TestChaos_OnOneServer uses a server that keeps its data over a restart. Its clock is
@@ -61,9 +61,9 @@ func startLasting(t *testing.T) (*redistest.Server, *redistest.Clock) {
 func sufferBehindProxy(t *testing.T, label string, server *redistest.Server, havoc []chaos.Havoc) {
 	t.Helper()
 	proxy := respproxy.Start(t, server.Addr())
-	suffer(t, arena{
-		label: label, rules: queue, havoc: slices.Concat(serverHavoc(server), proxyHavoc(proxy), havoc),
-		stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, look: server.URL(), observe: waits(server),
+	suffer(t, &chaos.Game{
+		Label: label, Rules: queue, Havoc: slices.Concat(serverHavoc(server), proxyHavoc(proxy), havoc),
+		Stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, Look: server.URL(), Observe: waits(server),
 	})
 }
 
