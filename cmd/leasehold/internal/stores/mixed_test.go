@@ -17,7 +17,7 @@ import (
 func TestQuorum_OfServersOfDifferentKindsSurvivesTheLossOfOne(t *testing.T) {
 	redis := redistest.Start(t)
 	values := url.Values{"max-ttl": {"1m"}, "node": {
-		postgrestest.Start(t).URL() + "&create=true", postgrestest.Start(t).URL() + "&create=true", redis.URL(),
+		postgrestest.Shared(t).URL() + "&create=true", postgrestest.Start(t).URL() + "&create=true", redis.URL(),
 	}}
 	d, err := stores.Open("quorum://?" + values.Encode())
 	if err != nil {

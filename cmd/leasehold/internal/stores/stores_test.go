@@ -76,7 +76,7 @@ func TestOpen_EveryFormOfRedis(t *testing.T) {
 }
 
 func TestOpen_Postgres(t *testing.T) {
-	server := postgrestest.Start(t)
+	server := postgrestest.Shared(t)
 	for _, rawURL := range []string{
 		server.URL() + "&create=true", strings.Replace(server.URL(), "postgres:", "postgresql:", 1),
 		"quorum+" + server.URL() + "&create=true&table=alone&max-ttl=1m",
