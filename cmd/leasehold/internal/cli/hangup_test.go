@@ -7,39 +7,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 )
-
-// TestServe_AHangupBeforeItServesEndsNothing sends SIGHUP while the service reads the URL of
-// its store.
-func TestServe_AHangupBeforeItServesEndsNothing(t *testing.T) {
-	t.Parallel()
-	pipe := filepath.Join(t.TempDir(), "url")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := launch(t, func(cmd *exec.Cmd) {
-		cmd.Env = append(os.Environ(), "LEASEHOLD_STORE=", "LEASEHOLD_STORE_FILE="+pipe)
-	}, "serve", "--listen", "127.0.0.1:0")
-	var writer *os.File
-	eventually(t, func() (opened bool) {
-		var err error
-		writer, err = os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0) // fails until the service has opened it
-		return err == nil
-	}, "the service opens its file")
-	r.signal(syscall.SIGHUP)
-	r.awaitSaid("files read again")
-	_, err := writer.WriteString("memory:\n")
-	if bad := writer.Close(); err != nil || bad != nil {
-		t.Fatal(err, bad)
-	}
-	r.serves()
-	r.signal(syscall.SIGTERM)
-	r.wantCode(0)
-}
 
 // TestServe_AHangupAfterItsEndEndsNothing sends SIGHUP after the end of the service, while the
 // process sends its last spans.

@@ -4,7 +4,6 @@ package cli_test
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -65,21 +64,6 @@ func TestRun_C2_StoreThatComesBackLosesNothing(t *testing.T) {
 	r.wantCode(5)
 }
 
-func TestRun_C3_OnLostIgnoreLetsTheCommandFinish(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	url := "file://" + t.TempDir()
-	r := startRun(t, url, "--ttl", "9s", "--on-lost=ignore", "demo", "sh", "-c", begin+ready+"read line; echo finished")
-	r.deadline()
-	breakLock(t, newClient(t, url), "demo", "a test")
-	r.awaitSaid("the command runs on unprotected")
-	r.stdin.Close()
-	if got := r.line(); got != "finished" {
-		t.Errorf("read %q", got)
-	}
-	r.wantCode(79)
-}
-
 func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
 	live.Test(t)
 	t.Parallel()
@@ -88,27 +72,6 @@ func TestRun_P2_StoppedWrapperDoesNotKeepTheCommandAlive(t *testing.T) {
 	r.wantGoneBefore(r.endsAfter(15*time.Second, func() { r.signal(syscall.SIGSTOP) }))
 	r.signal(syscall.SIGCONT)
 	r.wantCode(79)
-}
-
-func TestRun_KeepsTheLockUntilTheLastDescendantIsGone(t *testing.T) {
-	live.Test(t)
-	t.Parallel()
-	url := "file://" + t.TempDir()
-	leave := filepath.Join(t.TempDir(), "leave")
-	patient := `trap "" TERM; (setsid sh -c 'until test -e "$0"; do sleep 0.05; done' "$0" &); `
-	r := startRun(t, url, "--ttl", "5m", "--grace", "90s", "demo", "sh", "-c", begin+patient+ready, leave)
-	r.deadline() // the command itself ends here
-	if _, err := newClient(t, url).Mutex("demo").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
-		t.Errorf("while a daemon of the command lives: %v", err)
-	}
-	if err := os.WriteFile(leave, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r.wantGoneBefore(time.Now().Add(bound))
-	r.wantCode(0)
-	if _, err := newClient(t, url).Mutex("demo").TryLock(t.Context()); err != nil {
-		t.Errorf("after the last descendant: %v", err)
-	}
 }
 
 // TestRun_UnconfirmedReleaseIsTold: with 80 if the command succeeded.
