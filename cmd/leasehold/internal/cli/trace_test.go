@@ -117,18 +117,3 @@ func attribute(all []*common.KeyValue, key string) string {
 	}
 	return ""
 }
-
-func TestServe_LogsThatACollectorRefusesSpans(t *testing.T) {
-	collector := httptest.NewServer(http.NotFoundHandler())
-	defer collector.Close()
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-	p := launch(t, nil, "serve", "--listen", "127.0.0.1:0", "--store", "memory:")
-	res, err := http.Post(p.serves()+"/v1/locks/k", "application/json", strings.NewReader(`{"leaseId":"a1"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	res.Body.Close()
-	p.awaitSaid("spans were not sent")
-	p.wantSaid("404")
-}
