@@ -82,12 +82,6 @@ func Kinds(d driver.Driver) []Kind {
 	return kinds
 }
 
-// Register is a resource that locks protect: it refuses a write with a token smaller
-// than an earlier one for the key.
-type Register interface {
-	Write(w Write, accepted *bool) error
-}
-
 // Crowd is the contenders of one process.
 type Crowd struct {
 	Client   *leasehold.Client
@@ -95,7 +89,9 @@ type Crowd struct {
 	Plan     Plan
 	Sink     history.Sink
 	Now      func() int64
-	Register Register // nil if grants carry no tokens
+	// Register writes to a resource that locks protect: it refuses a write with a token smaller
+	// than an earlier one for the key. It is nil if grants carry no tokens.
+	Register func(w Write, accepted *bool) error
 	Seed     uint64
 }
 
@@ -291,7 +287,7 @@ func (a *attempt) write(lease *leasehold.Lease) {
 		return
 	}
 	since, accepted := a.Now(), false
-	if err := a.Register.Write(Write{a.ask.Key, a.Proc, lease.Token()}, &accepted); err != nil {
+	if err := a.Register(Write{a.ask.Key, a.Proc, lease.Token()}, &accepted); err != nil {
 		return // the process of the register has ended
 	}
 	now := a.Now()

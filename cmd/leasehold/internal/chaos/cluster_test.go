@@ -25,10 +25,10 @@ func TestChaos_OnACluster(t *testing.T) {
 		servers.AddReplica(primary)
 	}
 	c := &cluster{servers, &replicated{nodes: servers.Nodes, primaries: 3, cluster: true}}
-	addrs := strings.Join(c.Addrs(), ",")
+	url := "redis+cluster://" + strings.Join(c.Addrs(), ",") + "?timeout=" + tryTimeout.String()
 	suffer(t, &chaos.Game{
 		Label: "cluster of three with replicas", Rules: queue, Havoc: c.havoc(),
-		Stores:  []string{"redis+cluster://" + addrs + "?timeout=" + tryTimeout.String(), viaGoRedis + "redis+cluster://" + addrs},
+		Stores:  []string{url, viaGoRedis + url},
 		Observe: c.failovers,
 	})
 }

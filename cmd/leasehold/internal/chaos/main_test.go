@@ -4,7 +4,6 @@ package chaos_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -15,15 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/chaos"
 	"github.com/leasehold-go/leasehold/cmd/leasehold/internal/stores"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/redisdriver"
 	"github.com/leasehold-go/leasehold/internal/test/checker"
 	"github.com/leasehold-go/leasehold/internal/test/history"
-	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
 var (
@@ -68,32 +64,10 @@ const viaGoRedis = "go-redis+"
 // open opens a store by its URL.
 func open(rawURL string) (driver.Driver, error) {
 	if rest, ok := strings.CutPrefix(rawURL, viaGoRedis); ok {
-		return openGoRedis(rest)
+		return redisdriver.Open(rest)
 	}
 	return stores.Open(rawURL)
 }
-
-func openGoRedis(rest string) (driver.Driver, error) {
-	scheme, hosts, _ := strings.Cut(rest, "://")
-	opts := &redis.UniversalOptions{Addrs: strings.Split(hosts, ","), IsClusterMode: scheme == "redis+cluster"}
-	if scheme == "redis+sentinel" {
-		opts.MasterName = redistest.PrimaryName
-	}
-	client := redis.NewUniversalClient(opts)
-	d, err := redisdriver.New(client, redisdriver.WithTimeout(tryTimeout))
-	if err != nil {
-		return nil, err
-	}
-	return &owner{d, client}, nil
-}
-
-// owner is a driver that closes its client.
-type owner struct {
-	*redisdriver.Driver
-	client redis.UniversalClient
-}
-
-func (o *owner) Close() error { return errors.Join(o.Driver.Close(), o.client.Close()) }
 
 // tryTimeout bounds one try of a driver, and so the delay that a lost reply causes.
 const tryTimeout = 300 * time.Millisecond

@@ -22,7 +22,7 @@ type Write struct {
 	Token    int64
 }
 
-// Write implements [Register], as a method for package rpc.
+// Write is a [Crowd.Register], as a method for package rpc.
 func (m *Memory) Write(w Write, accepted *bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,15 +82,8 @@ func (d *desk) close() {
 	_ = os.RemoveAll(d.dir)
 }
 
-// remote is a register behind a socket.
-type remote struct{ client *rpc.Client }
-
-func dialRegister(path string) (remote, error) {
+// dialRegister returns the method Write of a register behind a socket.
+func dialRegister(path string) (func(w Write, accepted *bool) error, error) {
 	client, err := rpc.Dial("unix", path)
-	return remote{client}, err
-}
-
-// Write implements [Register].
-func (r remote) Write(w Write, accepted *bool) error {
-	return r.client.Call("Memory.Write", w, accepted)
+	return func(w Write, accepted *bool) error { return client.Call("Memory.Write", w, accepted) }, err
 }

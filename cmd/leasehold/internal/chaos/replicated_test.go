@@ -27,14 +27,10 @@ func TestChaos_OnASentinel(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &replicated{nodes: []*redistest.Server{set.Primary, set.Replica}, primaries: 1}
-	addr := set.Sentinel.Addr()
+	url := fmt.Sprintf("redis+sentinel://%s/?master=%s&timeout=%v", set.Sentinel.Addr(), redistest.PrimaryName, tryTimeout)
 	suffer(t, &chaos.Game{
 		Label: "primary and replica with Sentinel", Rules: queue, Havoc: sentinelHavoc(set.Sentinel, r),
-		Stores: []string{
-			fmt.Sprintf("redis+sentinel://%s/?master=%s&timeout=%v", addr, redistest.PrimaryName, tryTimeout),
-			viaGoRedis + "redis+sentinel://" + addr,
-		},
-		Observe: r.failovers,
+		Stores: []string{url, viaGoRedis + url}, Observe: r.failovers,
 	})
 }
 

@@ -84,7 +84,7 @@ func (w *world) run(t *testing.T) *checker.Verdict {
 			wg.Go(func() {
 				rnd := rand.New(rand.NewPCG(w.seed, uint64(i+1)))
 				for n := 0; ctx.Err() == nil; n++ {
-					w.generation(ctx, t, rnd, register, fmt.Sprintf("p%d-%d", i, n))
+					w.generation(ctx, t, rnd, register.Write, fmt.Sprintf("p%d-%d", i, n))
 				}
 			})
 		}
@@ -119,7 +119,7 @@ func (w *world) dump(t *testing.T) {
 }
 
 // generation runs one process until it dies or the world ends.
-func (w *world) generation(ctx context.Context, t *testing.T, rnd *rand.Rand, register chaos.Register, name string) {
+func (w *world) generation(ctx context.Context, t *testing.T, rnd *rand.Rand, register func(chaos.Write, *bool) error, name string) {
 	m := &mortal{world: w, name: name}
 	d := chaos.Wrap(w.open(w), chaos.Faults{
 		Part: w.plan.Faulty, Delay: w.plan.TTL, Proc: name, Sink: m, Now: w.now, Seed: rnd.Uint64(), Dead: m.isDead,

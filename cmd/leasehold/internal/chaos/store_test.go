@@ -63,7 +63,7 @@ func sufferBehindProxy(t *testing.T, label string, server *redistest.Server, hav
 	proxy := respproxy.Start(t, server.Addr())
 	suffer(t, &chaos.Game{
 		Label: label, Rules: queue, Havoc: slices.Concat(serverHavoc(server), proxyHavoc(proxy), havoc),
-		Stores: []string{throughProxy(proxy), viaGoRedis + "redis://" + proxy.Addr()}, Look: server.URL(), Observe: waits(server),
+		Stores: []string{throughProxy(proxy), viaGoRedis + throughProxy(proxy)}, Look: server.URL(), Observe: waits(server),
 	})
 }
 
