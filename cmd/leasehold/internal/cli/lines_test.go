@@ -60,16 +60,3 @@ func TestServe_ItsLogDropsRecordsThatNobodyReads(t *testing.T) {
 		}
 	})
 }
-
-func TestServe_ItsLogIsWrittenBeforeItEnds(t *testing.T) {
-	var out strings.Builder
-	log, flush, err := (&serveFlags{global: &global{json: true}, level: "info"}).logger(&out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log.Info("ended")
-	flush()
-	if text := out.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `"msg":"ended"`) {
-		t.Errorf("%q", text)
-	}
-}
