@@ -84,11 +84,11 @@ func Kinds(d driver.Driver) []Kind {
 
 // Crowd is the contenders of one process.
 type Crowd struct {
-	Client   *leasehold.Client
-	Proc     string
-	Plan     Plan
-	Sink     history.Sink
-	Now      func() int64
+	Client *leasehold.Client
+	Proc   string
+	Plan   Plan
+	Sink   history.Sink
+	Now    func() int64
 	// Register writes to a resource that locks protect: it refuses a write with a token smaller
 	// than an earlier one for the key. It is nil if grants carry no tokens.
 	Register func(w Write, accepted *bool) error
