@@ -212,7 +212,11 @@ func TestOpen_WhileTheDirectoryIsRemovedEndsNoProcess(t *testing.T) {
 	})
 	defer cleaner.Wait()
 	defer cancel()
-	for range 100 {
+	rounds := 100
+	if testing.Short() {
+		rounds /= 4
+	}
+	for range rounds {
 		s, err := Open(dir)
 		switch {
 		case err == nil:

@@ -51,11 +51,11 @@ func watch(t *testing.T, s *Driver) (*heard, driver.Subscription) {
 	return &h, sub
 }
 
-// post sends a hint to the address of a subscription, as package roomdriver does.
+// post sends a hint of a kilobyte to the address of a subscription, as package roomdriver does.
 func post(t *testing.T, s *Driver, address, id string) {
 	t.Helper()
 	mailbox, number, _ := strings.Cut(address, ".")
-	body, err := json.Marshal(map[string]any{"to": number, "hint": driver.Hint{Kind: driver.HintAsk, ID: id}})
+	body, err := json.Marshal(map[string]any{"to": number, "hint": driver.Hint{Kind: driver.HintAsk, ID: id, Reason: strings.Repeat("x", 1000)}})
 	noError(t, err)
 	for _, to := range []string{mailbox, address} {
 		noError(t, table{s}.Notify(t.Context(), []roomdriver.Message{{Address: to, Body: string(body)}}))
@@ -104,7 +104,7 @@ func TestMailbox_DeliversInOrderAndStaysShort(t *testing.T) {
 	dir := t.TempDir()
 	s, other := open(t, dir, looking), open(t, dir)
 	h, sub := watch(t, s)
-	const hints = 6000 // more than the mailbox may keep
+	const hints = 1200 // more than the mailbox may keep
 	for i := range hints {
 		post(t, other, sub.Address(), strconv.Itoa(i))
 		if i%100 == 99 { // a reader that keeps up

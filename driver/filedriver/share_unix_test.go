@@ -92,7 +92,7 @@ func TestMode_HR_F1_NothingIsThereBeforeItIsShared(t *testing.T) {
 	defer tr.close()
 	rounds := 2000
 	if testing.Short() {
-		rounds /= 5
+		rounds /= 20
 	}
 	for what, makes := range map[string]func(name string) error{
 		"file lock": func(name string) error { return tr.newFlock(name).Close() },
