@@ -8,6 +8,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver/tabletest"
+	"github.com/leasehold-go/leasehold/internal/test/live"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 	"github.com/leasehold-go/leasehold/internal/test/skip"
 )
@@ -24,13 +25,14 @@ func conforms(t *testing.T, url string) {
 }
 
 func TestConformance(t *testing.T) {
-	skip.Nightly(t, "make test plays the same rows behind a pooler, which spares the server connections")
+	skip.Nightly(t, "make live plays the same rows behind a pooler, which spares the server connections")
 	conforms(t, postgrestest.Start(t).URL())
 }
 
 // TestConformance_BehindAPooler plays the suite behind PgBouncer in transaction mode, with
 // a database whose transactions are serializable by default.
 func TestConformance_BehindAPooler(t *testing.T) {
+	live.Test(t)
 	server := postgrestest.Start(t, "default_transaction_isolation=serializable")
 	conforms(t, server.Bouncer(t)+asText+"&listen="+url.QueryEscape(server.URL()))
 }
