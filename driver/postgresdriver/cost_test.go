@@ -66,7 +66,7 @@ func TestCost_APairIsTwoRoundTrips(t *testing.T) {
 		acquire(t, d, mutex(key, "a"), driver.Granted)
 		release(t, d, key, "a")
 	}
-	const n = 200
+	const n = 100
 	row := func(what string, most int64, key func(i int) string) {
 		t.Helper()
 		for i := range 10 {

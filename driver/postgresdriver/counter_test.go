@@ -66,7 +66,7 @@ func TestCounter_TokensRiseAfterARestore(t *testing.T) {
 	} {
 		exec(t, boss, `DROP TABLE IF EXISTS dump; CREATE TABLE dump AS SELECT * FROM leasehold`)
 		last := int64(0)
-		for range 50 {
+		for range 10 {
 			last = cycle(t, d, "k")
 		}
 		exec(t, boss, restore)

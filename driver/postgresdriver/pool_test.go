@@ -280,9 +280,7 @@ func TestPool_ConnectionsThatLeadNowhereCostOneTimeoutAndNoPlace(t *testing.T) {
 	for range 2 {
 		_, err = d.Acquire(t.Context(), mutex("another", "a"))
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	noError(t, err)
 }
 
 // listening serves connections by f, and counts them.
@@ -365,7 +363,7 @@ func hammer(t *testing.T, d *Driver, answered func(error)) {
 
 // After a failover the name of the primary may lead to a replica until it is changed.
 func TestAcquire_AConnectionToAReplicaIsNotKept(t *testing.T) {
-	primary := postgrestest.Start(t, "synchronous_commit=on")
+	primary := postgrestest.Shared(t)
 	exec(t, admin(t, primary.URL()), SQL())
 	var leads atomic.Pointer[string]
 	lead := func(to *postgrestest.Server) {
@@ -392,9 +390,7 @@ func TestAcquire_AConnectionToAReplicaIsNotKept(t *testing.T) {
 	for range 2 {
 		_, err = d.Acquire(t.Context(), mutex("k", "a"))
 	}
-	if err != nil {
-		t.Error(err)
-	}
+	noError(t, err)
 }
 
 // forward forwards a connection to a server, until one side ends.
