@@ -13,9 +13,12 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noError = ask.NoError
 
 // table is a store of three verbs, such as one table in a database.
 type table struct {
@@ -162,9 +165,7 @@ func TestFromBasic_CloseClosesTheStore(t *testing.T) {
 	store := new(table)
 	d := driver.FromBasic(store)
 	for range 2 {
-		if err := d.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, d.Close())
 	}
 	if !store.closed {
 		t.Fatal("the store is open")

@@ -22,9 +22,7 @@ func twice(d driver.Driver) driver.Driver {
 func newClient(t *testing.T, d driver.Driver) *leasehold.Client {
 	t.Helper()
 	c, err := leasehold.New(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -45,9 +43,7 @@ func TestConformance_HR_F12_WrappedStoreIsAsGoodAsItIsBare(t *testing.T) {
 func TestWrapper_HR_F12_WaiterBehindItIsWoken(t *testing.T) {
 	c := newClient(t, twice(memdriver.New()))
 	outer, err := c.Mutex("k").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	served := make(chan error, 1)
 	go func() {
 		l, err := c.Mutex("k").Lock(t.Context())
@@ -58,19 +54,13 @@ func TestWrapper_HR_F12_WaiterBehindItIsWoken(t *testing.T) {
 	}()
 	for {
 		snap, err := c.Inspect(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second {
 			break // it has an address: a ticket of a waiter that polls is shorter
 		}
 	}
-	if err := outer.Release(); err != nil {
-		t.Error(err)
-	}
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	noError(t, outer.Release())
+	noError(t, <-served)
 }
 
 func TestWrapper_HR_F12_WhatTheStoreCannotDoIsSaidBeforehand(t *testing.T) {
@@ -99,21 +89,15 @@ func TestWrapper_HR_F12_NodesOfAQuorumMayBeWrapped(t *testing.T) {
 		nodes = append(nodes, twice(memdriver.New()))
 	}
 	d, err := quorumdriver.New(nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	c := newClient(t, d)
 	l, err := c.Mutex("k").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	snap, err := c.Inspect(t.Context(), "k")
 	if err != nil || len(snap.Holders) != 1 {
 		t.Fatalf("%+v, %v", snap, err)
 	}
-	if err := c.Break(t.Context(), "k", l.ID(), "a test"); err != nil {
-		t.Error(err)
-	}
+	noError(t, c.Break(t.Context(), "k", l.ID(), "a test"))
 	if err := l.Release(); !errors.Is(err, leasehold.ErrBroken) {
 		t.Error(err)
 	}

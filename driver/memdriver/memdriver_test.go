@@ -13,9 +13,12 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/drivertest"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noError = ask.NoError
 
 func TestConformance(t *testing.T) {
 	var store *memdriver.Driver
@@ -61,9 +64,7 @@ func TestStore_HintsComeInOrderAndMayCallTheStore(t *testing.T) {
 				release(t, d, h.ID)
 			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		address = sub.Address()
 		acquire(t, d, "holder", "", driver.Granted)
 		var want []string
@@ -73,9 +74,7 @@ func TestStore_HintsComeInOrderAndMayCallTheStore(t *testing.T) {
 		}
 		release(t, d, "holder")
 		synctest.Wait()
-		if err := sub.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, sub.Close())
 		if !slices.Equal(served, want) {
 			t.Fatalf("served %q", served)
 		}
@@ -88,14 +87,10 @@ func TestClose_EndsTheSubscriptionsOfADriver(t *testing.T) {
 		b := a.Join()
 		heard := 0
 		sub, err := a.Watch(func(driver.Hint) { heard++ })
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		acquire(t, b, "holder", "", driver.Granted)
 		acquire(t, a, "waiter", sub.Address(), driver.Queued)
-		if err := a.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, a.Close())
 		release(t, b, "holder")
 		synctest.Wait()
 		if heard != 0 {
@@ -122,9 +117,7 @@ func TestList_Pages(t *testing.T) {
 	pages := 0
 	for cursor := ""; pages == 0 || cursor != ""; pages++ {
 		keys, next, err := store.List(t.Context(), "k", cursor)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		all, cursor = append(all, keys...), next
 	}
 	if len(all) != n || pages < 3 || !slices.IsSorted(all) || len(slices.Compact(all)) != n {

@@ -129,9 +129,7 @@ func TestAcquire_ATableThatAnotherHasCreatedMeanwhileIsUsed(t *testing.T) {
 	exec(t, boss, SQL())
 	exec(t, boss, `CREATE ROLE guest; GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold TO guest;
 		GRANT USAGE ON SEQUENCE leasehold_tokens TO guest; ALTER ROLE tester SET role = guest`)
-	if err := d.table.create(); err != nil {
-		t.Error(err)
-	}
+	noError(t, d.table.create())
 	acquire(t, d, mutex("k", "a"), driver.Granted)
 }
 

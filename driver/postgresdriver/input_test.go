@@ -46,9 +46,7 @@ func TestOpen_SaysWhatIsWrongWithAURL(t *testing.T) {
 func TestOpen_TakesSeveralHostsAndAsksNobody(t *testing.T) {
 	d, err := Open("postgres://u:p@192.0.2.1:5432,192.0.2.2:5433/db?target_session_attrs=read-write&table=t&sslmode=disable")
 	noError(t, err)
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
+	noError(t, d.Close())
 }
 
 // TestAcquire_SaysWhatToDo checks that each error contains a remedy, and means that the request
@@ -136,9 +134,7 @@ func TestOpen_APoolOfOneConnectionIsEnough(t *testing.T) {
 		}
 		acquire(t, d, mutex("k", "a"), driver.Granted)
 	})
-	if err != nil {
-		t.Error(err)
-	}
+	noError(t, err)
 }
 
 func TestNew_UsesNoConnectionOfThePool(t *testing.T) {

@@ -49,13 +49,6 @@ func pins(t *testing.T, url string, leases ...Lease) pgx.Tx {
 	return tx
 }
 
-func committed(t *testing.T, tx pgx.Tx) {
-	t.Helper()
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 // soonGranted waits until a request is granted.
 func soonGranted(t *testing.T, d *Driver, req driver.Request) {
 	t.Helper()
@@ -93,9 +86,7 @@ func TestPin_KeepsTheLockAfterTheEndOfTheLease(t *testing.T) {
 				acquire(t, other, queue, driver.Queued)
 				acquire(t, d, barging, driver.Busy)
 			}
-			if err := tx.Rollback(t.Context()); err != nil {
-				t.Error(err)
-			}
+			noError(t, tx.Rollback(t.Context()))
 			soonGranted(t, other, queue)
 			late := begun(t, server.URL(), pgx.TxOptions{})
 			if err := Pin(t.Context(), late, held{key, "a"}); !errors.Is(err, ErrNotHeld) {
@@ -159,7 +150,7 @@ func TestPin_OfAPlaceKeepsOthersFromTheirs(t *testing.T) {
 	resize.Resize = true
 	acquire(t, d, resize, driver.Resized)
 	acquire(t, d, place("c", 5), driver.Busy)
-	committed(t, tx)
+	noError(t, tx.Commit(t.Context()))
 	soonGranted(t, d, place("c", 5))
 }
 
@@ -191,7 +182,7 @@ func TestPin_KeepsOutReadersWhomADowngradeWouldLetIn(t *testing.T) {
 			if err != nil || len(snap.Holders) != 1 || snap.Holders[0].Mode != driver.Exclusive {
 				t.Errorf("%+v, %v: want the writer alone", snap, err)
 			}
-			committed(t, tx)
+			noError(t, tx.Commit(t.Context()))
 			acquire(t, d, downgrade, driver.Granted)
 			soonGranted(t, d, first)
 			pins(t, server.URL(), held{key, "a"}) // the pin of a reader keeps no other reader out
@@ -237,7 +228,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 		t.Fatalf("%s is granted although the transaction goes on", l.ID())
 	case <-time.After(500 * time.Millisecond):
 	}
-	committed(t, tx)
+	noError(t, tx.Commit(t.Context()))
 	// A holder that has passed the lease on can no longer pin it.
 	l := <-second
 	third := lock()
@@ -254,9 +245,7 @@ func TestPin_KeepsTheLockFromTheNextInsideTheProcess(t *testing.T) {
 	if err := Pin(t.Context(), tx, next); err != nil {
 		t.Errorf("the present holder: %v", err)
 	}
-	if err := next.Release(); err != nil {
-		t.Error(err)
-	}
+	noError(t, next.Release())
 }
 
 func TestPin_SaysWhatIsWrong(t *testing.T) {
@@ -275,9 +264,7 @@ func TestPin_SaysWhatIsWrong(t *testing.T) {
 		}
 	}
 	// Another name of the same table has the same pins.
-	if err := Pin(t.Context(), tx, held{"k", "a"}, WithSchema("public")); err != nil {
-		t.Error(err)
-	}
+	noError(t, Pin(t.Context(), tx, held{"k", "a"}, WithSchema("public")))
 	release(t, d, "k", "a")
 	acquire(t, d, mutex("k", "b"), driver.Busy)
 	if err := Pin(t.Context(), tx, held{"k", "a"}, WithTable("none")); err == nil {

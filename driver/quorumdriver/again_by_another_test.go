@@ -247,9 +247,8 @@ func TestRelease_P8_OfALeaseThatAnotherProcessGot(t *testing.T) {
 			s.hold(t, "other", time.Hour)
 		}
 		a.acquire("a", driver.Busy, visit("one"))
-		if _, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: "one"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := a.s.Release(t.Context(), driver.Ref{Key: "k", ID: "a", Visit: "one"})
+		noError(t, err)
 		for _, s := range all {
 			s.free(t, "other")
 			s.hold(t, "a", ttl, "two")

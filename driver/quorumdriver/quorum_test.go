@@ -14,6 +14,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
@@ -528,9 +529,7 @@ func TestQuorum_HR_A3_ADowngradeWithNodesAwayEndsNoLease(t *testing.T) {
 				if l.State() != leasehold.Held || r.State() != leasehold.Held {
 					t.Errorf("a minute later: %v, %v", l.State(), r.State())
 				}
-				if err := errors.Join(r.Release(), l.Release()); err != nil {
-					t.Error(err)
-				}
+				noError(t, errors.Join(r.Release(), l.Release()))
 				all[0].restart(false)
 				all[0].cont()
 			})
@@ -543,9 +542,8 @@ func TestQuorum_HR_A3_ADowngradeWithNodesAwayEndsNoLease(t *testing.T) {
 func TestQuorum_HR_A3_ADowngradeKeepsTheLeaseWhoeverAnswersIt(t *testing.T) {
 	inBubble(t, 3, func(t *testing.T, all []*server, a asker) {
 		ahead := driver.Request{Key: "k", ID: "before", TTL: time.Second, MinToken: time.Now().Add(time.Hour).UnixMicro()}
-		if _, err := all[2].store.Acquire(t.Context(), ahead); err != nil {
-			t.Fatal(err)
-		}
+		_, err := all[2].store.Acquire(t.Context(), ahead)
+		noError(t, err)
 		all[2].free(t, "before")
 		all[2].stop()
 		l := locked(t, clientOf(t, a).RWMutex("k"))
@@ -559,9 +557,7 @@ func TestQuorum_HR_A3_ADowngradeKeepsTheLeaseWhoeverAnswersIt(t *testing.T) {
 		if l.State() != leasehold.Held || l.Token() != token {
 			t.Errorf("%v with token %d, had %d: %v", l.State(), l.Token(), token, context.Cause(l.Context()))
 		}
-		if err := l.Release(); err != nil {
-			t.Error(err)
-		}
+		noError(t, l.Release())
 		all[0].restart(false)
 	})
 }
@@ -582,24 +578,16 @@ func TestQuorum_HR_B4_ATokenThatWasToldDoesNotFallWhereALeaseIsTakenOver(t *test
 				noError(t, l.Detach(t.Context()))
 				synctest.Wait()
 				var err error
-				if l, err = clients[turn%2].Mutex(key).Adopt(t.Context(), l.ID()); err != nil {
-					t.Fatal(err)
-				}
+				l, err = clients[turn%2].Mutex(key).Adopt(t.Context(), l.ID())
+				noError(t, err)
 				if l.Token() < before {
 					t.Errorf("token %d, after token %d", l.Token(), before)
 				}
 			}
-			if err := l.Release(); err != nil {
-				t.Error(err)
-			}
+			noError(t, l.Release())
 			synctest.Wait()
 		}
 	})
 }
 
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var noError = ask.NoError

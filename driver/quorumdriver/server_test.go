@@ -131,9 +131,15 @@ func (s *server) hold(t testing.TB, id string, ttl time.Duration, visit ...strin
 // free releases the lock at the server alone.
 func (s *server) free(t testing.TB, id string) {
 	t.Helper()
-	if _, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: id}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.store.Release(t.Context(), driver.Ref{Key: "k", ID: id})
+	noError(t, err)
+}
+
+// breaks breaks a lease at the server alone.
+func (s *server) breaks(t testing.TB, key, id, reason string) {
+	t.Helper()
+	_, err := s.store.Break(t.Context(), key, id, reason)
+	noError(t, err)
 }
 
 // inside returns the holders at the server.

@@ -194,18 +194,14 @@ func TestHints_ABreakIsToldIfAMajoritySaysSo(t *testing.T) {
 		a.onBreak(func(h driver.Hint) { broken <- h })
 		a.acquire("a", driver.Granted)
 		synctest.Wait()
-		if _, err := all[0].store.Break(t.Context(), "k", "a", "one node only"); err != nil {
-			t.Fatal(err)
-		}
+		all[0].breaks(t, "k", "a", "one node only")
 		time.Sleep(2 * quorumdriver.DefaultTimeout)
 		if len(broken) > 0 {
 			t.Errorf("one node of three: %+v", <-broken)
 		}
 		a.renewed("a", driver.Granted)
 		for _, s := range all[1:] {
-			if _, err := s.store.Break(t.Context(), "k", "a", "for a reason"); err != nil {
-				t.Fatal(err)
-			}
+			s.breaks(t, "k", "a", "for a reason")
 			time.Sleep(300 * time.Millisecond) // the hints may be that far apart
 		}
 		synctest.Wait()
@@ -229,12 +225,9 @@ func TestHints_OfNodesOnTheirOwnAreForgotten(t *testing.T) {
 			// The same id in two locks, each broken at another node.
 			for n, key := range []string{"k", "other"} {
 				req := driver.Request{Key: key, ID: fmt.Sprint("a", i), TTL: ttl}
-				if _, err := all[n].store.Acquire(t.Context(), req); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := all[n].store.Break(t.Context(), key, req.ID, "why"); err != nil {
-					t.Fatal(err)
-				}
+				_, err := all[n].store.Acquire(t.Context(), req)
+				noError(t, err)
+				all[n].breaks(t, key, req.ID, "why")
 			}
 		}
 		synctest.Wait()
@@ -297,9 +290,8 @@ func TestInspect_HR_A3_AWriterIsOneAtAMajority(t *testing.T) {
 				if i == lagging {
 					req.Mode = driver.Exclusive
 				}
-				if _, err := s.store.Acquire(t.Context(), req); err != nil {
-					t.Fatal(err)
-				}
+				_, err := s.store.Acquire(t.Context(), req)
+				noError(t, err)
 			}
 			if got := a.inspected(); len(got) != 1 || got[0].Mode != driver.Shared {
 				t.Errorf("node %d lags: %+v; want a reader", lagging, got)
@@ -323,9 +315,8 @@ func TestList_FindsWhatAMajorityHoldsWithoutAskingAll(t *testing.T) {
 				t.Fatalf("%+v, %v", reply, err)
 			}
 		}
-		if _, err := stores[0].Acquire(t.Context(), driver.Request{Key: "k of one", ID: "a", TTL: ttl}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := stores[0].Acquire(t.Context(), driver.Request{Key: "k of one", ID: "a", TTL: ttl})
+		noError(t, err)
 		stores[0].Close()
 		stores[1].Close()
 		seen := make(map[string]bool)
@@ -359,9 +350,7 @@ func TestClose_WaitsForWhatIsReleasedInTheBackground(t *testing.T) {
 		synctest.Wait() // it is on its way to the slow node, too
 		a.release("a", driver.Released)
 		start := time.Now()
-		if err := a.s.Close(); err != nil {
-			t.Error(err)
-		}
+		noError(t, a.s.Close())
 		if took := time.Since(start); took < 400*time.Millisecond || took > 2*quorumdriver.DefaultTimeout {
 			t.Errorf("took %v", took)
 		}

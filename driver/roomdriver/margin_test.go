@@ -70,9 +70,7 @@ func TestMargin_NoTimeIsShorter(t *testing.T) {
 		ask("delay", "b", driver.Queued)
 		ask("broken", "b", driver.Queued)
 		reserve("b", false)
-		if err := d.Mark(t.Context(), driver.Mark{Name: "m", Quarantine: ttl}, "a"); err != nil {
-			t.Error(err)
-		}
+		noError(t, d.Mark(t.Context(), driver.Mark{Name: "m", Quarantine: ttl}, "a"))
 		ask("forbidden", "a", driver.Gone)
 		release(t, d, driver.Ref{Key: "queue", ID: "a"}, driver.Released)
 

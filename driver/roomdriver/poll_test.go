@@ -30,9 +30,7 @@ func TestPoll_FetchesUntilItIsClosed(t *testing.T) {
 		if len(sub.Address()) < 16 {
 			t.Errorf("address %q", sub.Address())
 		}
-		if err := sub.Close(); err != nil {
-			t.Error(err)
-		}
+		noError(t, sub.Close())
 		time.Sleep(time.Minute)
 		if !slices.Equal(heard, []string{"a", "b", "c"}) || calls != 5 {
 			t.Errorf("received %q in %d calls", heard, calls)

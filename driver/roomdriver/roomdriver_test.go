@@ -45,7 +45,10 @@ func shared(id string) driver.Request {
 	return req
 }
 
-var acquire = ask.Acquire
+var (
+	acquire = ask.Acquire
+	noError = ask.NoError
+)
 
 func release(t *testing.T, d driver.Driver, ref driver.Ref, want driver.State) {
 	t.Helper()
@@ -57,17 +60,13 @@ func release(t *testing.T, d driver.Driver, ref driver.Ref, want driver.State) {
 // mark sets the mark of a store.
 func mark(t *testing.T, d *roomdriver.Driver, m driver.Mark) {
 	t.Helper()
-	if err := d.Mark(t.Context(), m, ""); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, d.Mark(t.Context(), m, ""))
 }
 
 func watch(t *testing.T, d *roomdriver.Driver, f func(driver.Hint)) driver.Subscription {
 	t.Helper()
 	sub, err := d.Watch(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return sub
 }
 
@@ -124,9 +123,7 @@ func TestRenew_AThousandLeasesAreAFewTransactions(t *testing.T) {
 		req := request(fmt.Sprint("lease-", i))
 		req.Key = fmt.Sprint("key-", (i*7919)%500) // two to a key: the second is refused
 		reply, err := d.Acquire(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if reply.State == driver.Granted {
 			refs = append(refs, driver.Ref{Key: req.Key, ID: req.ID, TTL: time.Hour})
 		}
@@ -336,9 +333,8 @@ func TestNotify_MessagesAreShort(t *testing.T) {
 		req := request("a")
 		req.Key = strings.Repeat("\"<", 256)
 		acquire(t, d, req, driver.Granted)
-		if _, err := other.Break(t.Context(), req.Key, "a", strings.Repeat("ü", 5000)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := other.Break(t.Context(), req.Key, "a", strings.Repeat("ü", 5000))
+		noError(t, err)
 		synctest.Wait()
 		if !strings.HasPrefix(got.Reason, "üü") || longest > 2048 {
 			t.Errorf("a long reason: received %q in a message of %d bytes", got.Reason, longest)
@@ -365,9 +361,8 @@ func TestBreak_WhoeverBreaksHearsItOnce(t *testing.T) {
 		}
 		acquire(t, d, request("a"), driver.Granted)
 		for range 2 { // the second time the lease is gone
-			if _, err := d.Break(t.Context(), "k", "a", "why"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := d.Break(t.Context(), "k", "a", "why")
+			noError(t, err)
 			synctest.Wait()
 			for i := range heard {
 				if n := heard[i].Load(); n != 1 {

@@ -63,9 +63,7 @@ func TestConnections_OneTimeLimitIsEnoughForAllThatAreDead(t *testing.T) {
 	if failures != 1 {
 		t.Errorf("%d requests failed", failures)
 	}
-	if err := d.Close(); err != nil {
-		t.Error(err)
-	}
+	noError(t, d.Close())
 	for range 100 {
 		if open.Load() == 0 {
 			return

@@ -33,9 +33,7 @@ func TestOpen_TakesTheFormsOfAURL(t *testing.T) {
 		if b := d.bucket; b.prefix != want.prefix || o.Region != want.region || o.UsePathStyle != want.pathStyle || b.timeout != want.timeout {
 			t.Errorf("%s: %q, %q, %t, %v; want %+v", rawURL, b.prefix, o.Region, o.UsePathStyle, b.timeout, want)
 		}
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
+		noError(t, d.Close())
 	}
 }
 

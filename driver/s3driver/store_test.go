@@ -117,7 +117,5 @@ func TestPing_TakesALock(t *testing.T) {
 	client, err := leasehold.New(openAt(t, urlOf(t, fakes3.New().Start(t, 0).URL, "")))
 	noError(t, err)
 	defer client.Close()
-	if err := client.Ping(t.Context()); err != nil {
-		t.Error(err)
-	}
+	noError(t, client.Ping(t.Context()))
 }
