@@ -15,16 +15,10 @@ var againRows = []row{
 	{"again/is reported", Replayed,
 		"a caller that repeats a request must see that the answer is about the lease that it already has",
 		func(l *lab, p, q *process) {
-			if p.acquire("a", driver.Granted).Replayed {
-				l.Fatal("the first grant is marked Replayed")
-			}
-			if !q.acquire("a", driver.Granted).Replayed {
-				l.Fatal("a repetition is not marked Replayed")
-			}
+			l.wantReplayed(p.acquire("a", driver.Granted), false)
+			l.wantReplayed(q.acquire("a", driver.Granted), true)
 			p.release("a", driver.Released)
-			if q.acquire("b", driver.Granted).Replayed {
-				l.Fatal("the grant of another lease is marked Replayed")
-			}
+			l.wantReplayed(q.acquire("b", driver.Granted), false)
 		}},
 	{"again/a hand-over is reported once", Replayed | Queue | Watch,
 		"the first answer after a hand-over is the grant, to an Acquire as well as to a Renew; later answers repeat it",
@@ -35,17 +29,11 @@ var againRows = []row{
 			q.acquire("renews", driver.Queued, waits(long))
 			p.release("holder", driver.Released)
 			q.hear(driver.HintGranted, "asks")
-			if q.acquire("asks", driver.Granted, waits(long)).Replayed {
-				l.Fatal("the confirmation is marked Replayed")
-			}
-			if !q.acquire("asks", driver.Granted, waits(long)).Replayed {
-				l.Fatal("a repetition is not marked Replayed")
-			}
+			l.wantReplayed(q.acquire("asks", driver.Granted, waits(long)), false)
+			l.wantReplayed(q.acquire("asks", driver.Granted, waits(long)), true)
 			q.release("asks", driver.Released)
 			q.enters("renews")
-			if !q.acquire("renews", driver.Granted, waits(long)).Replayed {
-				l.Fatal("a repetition is not marked Replayed")
-			}
+			l.wantReplayed(q.acquire("renews", driver.Granted, waits(long)), true)
 		}},
 	{"again/an id is used once", RejectIDFor,
 		"a repetition that arrives after the release must not take the lock for a caller that has finished",
@@ -85,18 +73,12 @@ var againRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted, once)
 			p.release("a", driver.Released, singleUse)
-			if !q.release("a", driver.Gone, singleUse).Replayed {
-				l.Fatal("the release is not remembered")
-			}
-			if !q.acquire("a", driver.Gone, once).Replayed {
-				l.Fatal("the release is not remembered by an acquire")
-			}
+			l.wantReplayed(q.release("a", driver.Gone, singleUse), true)
+			l.wantReplayed(q.acquire("a", driver.Gone, once), true)
 			p.acquire("lost", driver.Granted, once, ttl(l.brief))
 			l.pass(l.brief)
 			for range 2 {
-				if p.release("lost", driver.Gone, singleUse).Replayed {
-					l.Fatal("the release of an expired lease is marked Replayed")
-				}
+				l.wantReplayed(p.release("lost", driver.Gone, singleUse), false)
 			}
 		}},
 	{"again/an id that is forbidden once concerns no other lease", RejectIDFor | Queue,

@@ -30,26 +30,18 @@ var breakRows = []row{
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.breaks("a", driver.Released)
-			if got := p.renew("a", driver.Gone); !got.Broken || got.Reason != reason {
-				l.Fatalf("broken %v, reason %q", got.Broken, got.Reason)
-			}
+			l.wantBroken(p.renew("a", driver.Gone))
 			q.acquire("b", driver.Granted)
-			if got := p.renew("a", driver.Gone); !got.Broken || got.Reason != reason {
-				l.Fatalf("asked again: broken %v, reason %q", got.Broken, got.Reason)
-			}
+			l.wantBroken(p.renew("a", driver.Gone))
 		}},
 	{"break/a broken lease does not come back", Break,
 		"the holder may repeat an unanswered request after its lease was broken",
 		func(l *lab, p, q *process) {
 			p.acquire("a", driver.Granted)
 			q.breaks("a", driver.Released)
-			if got := p.acquire("a", driver.Gone); !got.Broken || got.Reason != reason {
-				l.Fatalf("asked again: broken %v, reason %q", got.Broken, got.Reason)
-			}
+			l.wantBroken(p.acquire("a", driver.Gone))
 			p.acquire("a", driver.Gone, waits(long))
-			if got := p.release("a", driver.Gone); !got.Broken || got.Reason != reason {
-				l.Fatalf("released: broken %v, reason %q", got.Broken, got.Reason)
-			}
+			l.wantBroken(p.release("a", driver.Gone))
 			q.acquire("b", driver.Granted)
 		}},
 	{"break/is followed by the delay", Break | LockDelay,
@@ -73,9 +65,7 @@ var breakRows = []row{
 			p.acquire("a", driver.Queued, opts...)
 			q.acquire("b", driver.Queued, waits(long))
 			q.breaks("a", driver.Left)
-			if got := p.renew("a", driver.Gone); !got.Broken || got.Reason != reason {
-				l.Fatalf("broken %v, reason %q", got.Broken, got.Reason)
-			}
+			l.wantBroken(p.renew("a", driver.Gone))
 			p.acquire("a", driver.Gone, waits(long))
 			p.release("holder", driver.Released)
 			q.acquire("b", driver.Granted, waits(long))

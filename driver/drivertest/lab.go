@@ -263,3 +263,27 @@ func (l *lab) greater(b, a int64) {
 		l.Fatalf("token %d follows %d: it must be greater, and below 2^53", b, a)
 	}
 }
+
+// wantToken fails the row unless an answer has the token.
+func (l *lab) wantToken(got driver.Reply, token int64) {
+	l.Helper()
+	if got.Token != token {
+		l.Fatalf("token %d, want %d", got.Token, token)
+	}
+}
+
+// wantReplayed fails the row unless an answer is marked as a repetition, or is not.
+func (l *lab) wantReplayed(got driver.Reply, want bool) {
+	l.Helper()
+	if got.Replayed != want {
+		l.Fatalf("Replayed is %t, want %t (%+v)", got.Replayed, want, got)
+	}
+}
+
+// wantBroken fails the row unless an answer reports that the lease was broken, with the reason.
+func (l *lab) wantBroken(got driver.Reply) {
+	l.Helper()
+	if !got.Broken || got.Reason != reason {
+		l.Fatalf("broken %t, reason %q; want %q", got.Broken, got.Reason, reason)
+	}
+}

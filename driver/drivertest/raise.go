@@ -14,12 +14,8 @@ var raiseRows = []row{
 			first := p.acquire("a", driver.Granted)
 			raised := first.Token + 1000
 			p.raise("a", raised, raised)
-			if got := p.renew("a", driver.Granted); got.Token != raised {
-				l.Fatalf("token %d after the raise to %d", got.Token, raised)
-			}
-			if got := q.acquire("a", driver.Granted); got.Token != raised {
-				l.Fatalf("asked again: token %d after the raise to %d", got.Token, raised)
-			}
+			l.wantToken(p.renew("a", driver.Granted), raised)
+			l.wantToken(q.acquire("a", driver.Granted), raised)
 			q.acquire("b", driver.Busy)
 			p.release("a", driver.Released)
 			second := q.acquire("b", driver.Granted)
@@ -43,15 +39,9 @@ var raiseRows = []row{
 			p.raise("a", first.Token+1000, first.Token+1000)
 			for _, token := range []int64{first.Token + 500, first.Token + 500, first.Token + 700, first.Token + 600} {
 				levelled := func(ref *driver.Ref) { ref.Token, ref.Level = token, true }
-				if got := p.renew("a", driver.Granted, levelled); got.Token != token {
-					l.Fatalf("token %d after it was levelled to %d", got.Token, token)
-				}
-				if got := p.renew("a", driver.Granted); got.Token != token {
-					l.Fatalf("renewed: token %d after it was levelled to %d", got.Token, token)
-				}
-				if got := q.acquire("a", driver.Granted); got.Token != token {
-					l.Fatalf("asked again: token %d after it was levelled to %d", got.Token, token)
-				}
+				l.wantToken(p.renew("a", driver.Granted, levelled), token)
+				l.wantToken(p.renew("a", driver.Granted), token)
+				l.wantToken(q.acquire("a", driver.Granted), token)
 			}
 			p.release("a", driver.Released)
 			l.greater(q.acquire("b", driver.Granted).Token, first.Token+1000)
@@ -80,9 +70,7 @@ var raiseRows = []row{
 		func(l *lab, p, q *process) {
 			first := p.acquire("a", driver.Granted)
 			q.renew("b", driver.Gone, raised(first.Token+1000))
-			if got := p.renew("a", driver.Granted); got.Token != first.Token {
-				l.Fatalf("a stranger raised token %d to %d", first.Token, got.Token)
-			}
+			l.wantToken(p.renew("a", driver.Granted), first.Token)
 		}},
 	{"raise/of a reader", Tokens | Raise | Shared,
 		"readers and writers of a key draw from one counter",
@@ -103,12 +91,8 @@ var raiseRows = []row{
 			p.acquire("a2", driver.Granted, me)
 			raised := first.Token + 1000
 			p.raise("a2", raised, raised)
-			if got := p.renew("a1", driver.Granted); got.Token != raised {
-				l.Fatalf("the outer hold has token %d, the inner one %d", got.Token, raised)
-			}
-			if got := p.acquire("a3", driver.Granted, me); got.Token != raised {
-				l.Fatalf("token %d of a further hold, want %d", got.Token, raised)
-			}
+			l.wantToken(p.renew("a1", driver.Granted), raised)
+			l.wantToken(p.acquire("a3", driver.Granted, me), raised)
 		}},
 }
 
@@ -116,7 +100,5 @@ var raiseRows = []row{
 // unless it is want then.
 func (p *process) raise(name string, token, want int64) {
 	p.Helper()
-	if got := p.renew(name, driver.Granted, raised(token)); got.Token != want {
-		p.Fatalf("token %d after a raise to %d, want %d", got.Token, token, want)
-	}
+	p.wantToken(p.renew(name, driver.Granted, raised(token)), want)
 }
