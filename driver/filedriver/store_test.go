@@ -109,11 +109,7 @@ var (
 
 func renew(t *testing.T, s *Driver, key, id string) {
 	t.Helper()
-	s.Renew(t.Context(), []driver.Ref{{Key: key, ID: id, TTL: time.Hour}}, func(_ int, reply driver.Reply, err error) {
-		if err != nil || reply.State != driver.Granted {
-			t.Errorf("renew %q as %q: state %d, %v; want a grant", key, id, reply.State, err)
-		}
-	})
+	ask.Renew(t, s, driver.Granted, driver.Ref{Key: key, ID: id, TTL: time.Hour})
 }
 
 // files returns the files below a directory, by their path relative to it.

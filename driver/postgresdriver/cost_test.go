@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/postgrestest"
 )
 
@@ -134,13 +135,7 @@ func TestCost_AThousandRenewalsAreAFewStatements(t *testing.T) {
 	for _, n := range []int{1, 1000, count} {
 		batches := int64((n + 255) / 256)
 		for try := 1; ; try++ {
-			trips, statements := m.costs(func() {
-				d.Renew(t.Context(), refs[:n], func(i int, reply driver.Reply, err error) {
-					if err != nil || reply.State != driver.Granted {
-						t.Fatalf("%d: %+v, %v", i, reply, err)
-					}
-				})
-			})
+			trips, statements := m.costs(func() { ask.Renew(t, d, driver.Granted, refs[:n]...) })
 			if trips <= 2*batches && statements <= 7*batches {
 				break
 			}
@@ -171,11 +166,7 @@ func TestRenew_BatchesThatOverlapNeverDeadlock(t *testing.T) {
 		}
 		wg.Go(func() {
 			for range 10 {
-				d.Renew(t.Context(), mine, func(i int, reply driver.Reply, err error) {
-					if err != nil || reply.State != driver.Granted {
-						t.Errorf("%s: %+v, %v", mine[i].Key, reply, err)
-					}
-				})
+				ask.Renew(t, d, driver.Granted, mine...)
 			}
 		})
 	}

@@ -174,11 +174,7 @@ func TestRenew_StaysOnItsPages(t *testing.T) {
 	const rounds = 40
 	for range rounds {
 		time.Sleep(2 * time.Millisecond) // times are counted in milliseconds
-		d.Renew(t.Context(), refs, func(_ int, reply driver.Reply, err error) {
-			if err != nil || reply.State != driver.Granted {
-				t.Errorf("%+v, %v", reply, err)
-			}
-		})
+		ask.Renew(t, d, driver.Granted, refs...)
 	}
 	if err := d.Close(); err != nil { // a session reports its statistics when it ends
 		t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/internal/test/live"
 )
 
@@ -124,13 +125,8 @@ func TestPin_LetsTheHolderRenewAndReadersJoin(t *testing.T) {
 	pins(t, server.URL(), held{"k", "a"}, held{"shared", "r"})
 	// Alone, and in a batch.
 	refs := []driver.Ref{{Key: "k", ID: "a", TTL: time.Minute}, {Key: "shared", ID: "r", TTL: time.Minute}}
-	for _, refs := range [][]driver.Ref{refs[:1], refs} {
-		d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
-			if err != nil || reply.State != driver.Granted {
-				t.Errorf("%s: %+v, %v", refs[i].Key, reply, err)
-			}
-		})
-	}
+	ask.Renew(t, d, driver.Granted, refs[0])
+	ask.Renew(t, d, driver.Granted, refs...)
 	acquire(t, d, reader("shared", "s"), driver.Granted)
 }
 

@@ -139,6 +139,13 @@ func TestAcquire_AWaitingCallTakesOneConnectionAndOneThatListens(t *testing.T) {
 	}
 }
 
+// inLine returns how many calls wait in a line of the pool.
+func inLine(p *pool, u urgency) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lines[u].Len()
+}
+
 // A sweep, and the message of a listener to itself, wait for the present connection.
 func TestSweep_MakesNoConnection(t *testing.T) {
 	server := postgrestest.Shared(t)
@@ -153,11 +160,7 @@ func TestSweep_MakesNoConnection(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.lines[background].Len() == 1
-	})
+	eventually(t, func() bool { return inLine(p, background) == 1 })
 	p.give(conn, nil)
 	sweep.Wait()
 	if n := p.conns.Stat().NewConnsCount(); n != 1 {
@@ -209,11 +212,7 @@ func TestPool_ARenewalThatWaitsForOthersWaitsForNoOtherCall(t *testing.T) {
 	line := func(u urgency) <-chan error {
 		called := make(chan error, 1)
 		go func() { called <- p.enter(t.Context(), u, false) }()
-		eventually(t, func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.lines[u].Len() == 1
-		})
+		eventually(t, func() bool { return inLine(p, u) == 1 })
 		return called
 	}
 	release := line(hurried)
@@ -429,22 +428,14 @@ func TestRelease_ComesBeforeThoseWhoWaitForConnections(t *testing.T) {
 		})
 	}
 	p := d.table.pool
-	waits := func(inLine, before int) {
-		t.Helper()
-		eventually(t, func() bool {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			return p.lines[ordinary].Len() >= inLine && p.lines[hurried].Len() >= before
-		})
-	}
-	waits(crowd-mainConns, 0)
+	eventually(t, func() bool { return inLine(p, ordinary) >= crowd-mainConns })
 	all.Go(func() {
 		reply, err := d.Release(t.Context(), driver.Ref{Key: "k", ID: "a"})
 		if n := served.Load(); err != nil || reply.State != driver.Released || n > crowd/2 {
 			t.Errorf("after %d other calls: %+v, %v", n, reply, err)
 		}
 	})
-	waits(crowd-mainConns, 1)
+	eventually(t, func() bool { return inLine(p, hurried) >= 1 })
 	exec(t, boss, `COMMIT`)
 	all.Wait()
 }
@@ -476,11 +467,7 @@ func TestOnce_WhoeverHasWaitedForAConnectionHasTheFullTime(t *testing.T) {
 			close(ends)
 		}
 	}()
-	eventually(t, func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.lines[ordinary].Len() == 1 && time.Since(start) > timeout/4+100*time.Millisecond
-	})
+	eventually(t, func() bool { return inLine(p, ordinary) == 1 && time.Since(start) > timeout/4+100*time.Millisecond })
 	given := time.Now()
 	for _, conn := range conns {
 		p.give(conn, nil)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 )
 
 // twice asks for one lease in two processes, as two replicas of a service do for a
@@ -106,11 +107,7 @@ func TestRenew_HR_A5_ANodeThatIsJoinedAgainSparesWhatWasTold(t *testing.T) {
 		a.acquire("a", driver.Granted, visit("gone"))
 		synctest.Wait()
 		all[2].free(t, "a")
-		a.s.Renew(t.Context(), []driver.Ref{{Key: "k", ID: "a", TTL: ttl, Visit: "reported"}}, func(_ int, r driver.Reply, err error) {
-			if err != nil || r.State != driver.Granted {
-				t.Errorf("%+v, %v", r, err)
-			}
-		})
+		ask.Renew(t, a.s, driver.Granted, driver.Ref{Key: "k", ID: "a", TTL: ttl, Visit: "reported"})
 		synctest.Wait()
 		wantInside(t, all[2:], "a")
 		a.undo("a", "gone", driver.Busy)

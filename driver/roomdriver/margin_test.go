@@ -33,12 +33,7 @@ func TestMargin_NoTimeIsShorter(t *testing.T) {
 		}
 		renew := func(key, id string, want driver.State) {
 			t.Helper()
-			refs := []driver.Ref{{Key: key, ID: id, TTL: ttl, TicketTTL: ttl, HintAddress: id}}
-			d.Renew(t.Context(), refs, func(_ int, reply driver.Reply, err error) {
-				if err != nil || reply.State != want {
-					t.Errorf("renew %s of %s: %+v, %v", key, id, reply, err)
-				}
-			})
+			renewed(t, d, want, driver.Ref{Key: key, ID: id, TTL: ttl, TicketTTL: ttl, HintAddress: id})
 		}
 		reserve := func(by string, want bool) {
 			t.Helper()

@@ -48,6 +48,7 @@ func shared(id string) driver.Request {
 var (
 	acquire = ask.Acquire
 	noError = ask.NoError
+	renewed = ask.Renew
 )
 
 func release(t *testing.T, d driver.Driver, ref driver.Ref, want driver.State) {
@@ -128,24 +129,16 @@ func TestRenew_AThousandLeasesAreAFewTransactions(t *testing.T) {
 			refs = append(refs, driver.Ref{Key: req.Key, ID: req.ID, TTL: time.Hour})
 		}
 	}
-	renew := func() (granted int) {
-		d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
-			if err != nil || reply.State != driver.Granted {
-				t.Fatalf("renew %v: %+v, %v", refs[i], reply, err)
-			}
-			granted++
-		})
-		return granted
+	renew := func(transactions int) {
+		t.Helper()
+		rows.calls = 0
+		if renewed(t, d, driver.Granted, refs...); len(refs) != 500 || rows.calls != transactions {
+			t.Fatalf("%d leases were renewed by %d transactions, want 500 by %d", len(refs), rows.calls, transactions)
+		}
 	}
-	rows.calls = 0
-	if n := renew(); n != 500 || rows.calls != 2+50 {
-		t.Fatalf("%d leases were renewed by %d transactions, want 500 by 2, and 50 for the keys that were left out", n, rows.calls)
-	}
+	renew(2 + 50) // for the keys that were left out
 	table.busy = nil
-	rows.calls = 0
-	if n := renew(); n != 500 || rows.calls != 2 {
-		t.Fatalf("%d leases were renewed by %d transactions, want 500 by 2", n, rows.calls)
-	}
+	renew(2)
 }
 
 func TestRecord_WhatCannotBeReadIsReportedAndStaysAsItIs(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/roomdriver"
 	"github.com/leasehold-go/leasehold/driver/s3driver/internal/fakes3"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 )
 
 // TestClock_NoServerEndsALeaseOfAnotherEarly plays two servers with the greatest difference of their
@@ -45,12 +46,8 @@ func TestRenew_OfATicketWithinAStepWritesNothing(t *testing.T) {
 	}
 	s.Log()
 	ref := driver.Ref{Key: req.Key, ID: "waiter", TTL: time.Minute, TicketTTL: 3 * time.Second}
-	for i := range 12 { // twice a second
-		d.Renew(t.Context(), []driver.Ref{ref}, func(_ int, reply driver.Reply, err error) {
-			if err != nil || reply.State != driver.Queued {
-				t.Errorf("renewal %d: %+v, %v", i, reply, err)
-			}
-		})
+	for range 12 { // twice a second
+		ask.Renew(t, d, driver.Queued, ref)
 		s.Advance(time.Second / 2)
 	}
 	if log := s.Log(); count(log, "GET") != 12 || count(log, "PUT") != 2 {

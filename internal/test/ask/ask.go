@@ -34,6 +34,20 @@ func Release(t testing.TB, d driver.Driver, key, id string) {
 	}
 }
 
+// Renew renews leases and tickets, and fails the test unless each has one answer, with the state.
+func Renew(t testing.TB, d driver.Driver, want driver.State, refs ...driver.Ref) {
+	t.Helper()
+	answers := 0
+	d.Renew(t.Context(), refs, func(i int, reply driver.Reply, err error) {
+		if answers++; err != nil || reply.State != want {
+			t.Errorf("renew %q by %s: %+v, %v; want state %v", refs[i].Key, refs[i].ID, reply, err, want)
+		}
+	})
+	if answers != len(refs) {
+		t.Errorf("%d answers to a renewal of %d", answers, len(refs))
+	}
+}
+
 // Holds reports whether the lease id is in the store, alone.
 func Holds(t testing.TB, d driver.Driver, key, id string) bool {
 	t.Helper()
