@@ -17,6 +17,7 @@ var refusalRows = []row{
 	refuses(Guard, "a store that cannot detect a loss of its data must not claim to detect it", guard),
 	refuses(Queue, "a caller that insists on the order of arrival would be overtaken for ever", ordered),
 	refuses(Policies, "a policy that is not enforced starves the waiters that it favours", policy(driver.WritersFirst)),
+	refuses(Policies, "a policy that is not enforced starves the waiters that it favours", policy(driver.ReadersFirst)),
 	{"refusal/a waiter is not queued", Queue,
 		"a waiter that is not queued polls; the answer must not claim that it has a place",
 		func(l *lab, p, q *process) {

@@ -47,15 +47,6 @@ func TestNew_RefusesWhatIsNoQuorum(t *testing.T) {
 	}
 }
 
-// drivertest asks for one of the two policies.
-func TestSupports_RefusesReadersFirst(t *testing.T) {
-	inBubble(t, 3, func(t *testing.T, _ []*server, a asker) {
-		if err := driver.Supports(a.s, driver.Request{Policy: driver.ReadersFirst}); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("%v, want ErrUnsupported", err)
-		}
-	})
-}
-
 // threeVerbs is a store of three verbs.
 type threeVerbs struct{ d *memdriver.Driver }
 
