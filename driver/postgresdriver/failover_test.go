@@ -81,26 +81,6 @@ func TestFailover_ASynchronousReplicaKnowsWhatWasGranted(t *testing.T) {
 	}
 }
 
-func TestAcquire_AFrozenServerCostsTheTimeoutAndThenGoesOn(t *testing.T) {
-	live.Test(t)
-	server := postgrestest.Start(t)
-	d := warm(t, openURL(t, server.URL()+"&create=true&timeout=500ms"))
-	server.Stop(t)
-	start := time.Now()
-	_, err := d.Acquire(t.Context(), mutex("k", "a"))
-	if err == nil {
-		t.Error("a frozen server has answered")
-	}
-	if took := time.Since(start); took > 20*time.Second {
-		live.Late(t, "%v after %v", err, took)
-	}
-	server.Cont(t)
-	eventually(t, func() bool {
-		reply, err := d.Acquire(t.Context(), mutex("k", "a"))
-		return err == nil && reply.State == driver.Granted
-	})
-}
-
 // A try of a renewal has half of the lease's remaining time. On a slow server each try would
 // otherwise start with a new connection.
 func TestRenew_ATryThatIsGivenUpCostsNoConnection(t *testing.T) {
