@@ -101,9 +101,7 @@ func TestClose_EndsTheSubscriptionsOfADriver(t *testing.T) {
 		if !errors.Is(watch, driver.ErrClosed) || !errors.Is(list, driver.ErrClosed) {
 			t.Errorf("watch: %v; list: %v", watch, list)
 		}
-		if err := sub.Close(); err != nil {
-			t.Errorf("subscription: %v", err)
-		}
+		noError(t, sub.Close())
 	})
 }
 

@@ -31,11 +31,7 @@ func open(t testing.TB, nodes []driver.Driver, opts ...quorumdriver.Option) aske
 	t.Helper()
 	s, err := quorumdriver.New(nodes, opts...)
 	noError(t, err)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error("close:", err)
-		}
-	})
+	t.Cleanup(func() { noError(t, s.Close()) })
 	return asker{t, s}
 }
 
@@ -54,11 +50,7 @@ func clientOf(t testing.TB, a asker) *leasehold.Client {
 	t.Helper()
 	c, err := leasehold.New(a.s)
 	noError(t, err)
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
+	t.Cleanup(func() { noError(t, c.Close()) })
 	return c
 }
 

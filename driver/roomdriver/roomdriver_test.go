@@ -25,11 +25,7 @@ var errLost = errors.New("connection lost")
 func open(t *testing.T, table roomdriver.Table, options ...roomdriver.Option) *roomdriver.Driver {
 	t.Helper()
 	d := roomdriver.New(table, append([]roomdriver.Option{roomdriver.WithSweep(0)}, options...)...)
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { noError(t, d.Close()) })
 	return d
 }
 
