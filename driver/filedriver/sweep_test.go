@@ -29,7 +29,7 @@ func TestSweep_ClearsWhatDeadHoldersLeft(t *testing.T) { // P9
 func TestSweep_ClearsEarlierBoots(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	s := open(t, dir, f.option())
-	for i := range 300 {
+	for i := range sweepFiles + 20 {
 		grant(t, s, driver.Request{Key: fmt.Sprint("earlier/", i), ID: "id", TTL: time.Hour})
 	}
 	closeStore(t, s)
