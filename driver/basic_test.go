@@ -181,5 +181,6 @@ func TestSupports_AsksTheDriver(t *testing.T) {
 	if err := driver.Supports(part, driver.Request{Resize: true}); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("resize: %v", err)
 	}
-	noError(t, driver.Supports(part, driver.Request{Key: "k", ID: "a", TTL: time.Second, TicketTTL: time.Second, Policy: driver.Barging}))
+	plain := driver.Request{Key: "k", ID: "a", TTL: time.Second, TicketTTL: time.Second, Policy: driver.Barging}
+	noError(t, driver.Supports(part, plain))
 }

@@ -55,7 +55,8 @@ func watch(t *testing.T, s *Driver) (*heard, driver.Subscription) {
 func post(t *testing.T, s *Driver, address, id string) {
 	t.Helper()
 	mailbox, number, _ := strings.Cut(address, ".")
-	body, err := json.Marshal(map[string]any{"to": number, "hint": driver.Hint{Kind: driver.HintAsk, ID: id, Reason: strings.Repeat("x", 1000)}})
+	hint := driver.Hint{Kind: driver.HintAsk, ID: id, Reason: strings.Repeat("x", 1000)}
+	body, err := json.Marshal(map[string]any{"to": number, "hint": hint})
 	noError(t, err)
 	for _, to := range []string{mailbox, address} {
 		noError(t, table{s}.Notify(t.Context(), []roomdriver.Message{{Address: to, Body: string(body)}}))
