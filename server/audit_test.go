@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -100,13 +100,13 @@ func TestAudit_OfALeaseThatAnotherReplicaGrantedTheEndIsTold(t *testing.T) {
 	}
 }
 
-// late returns a store whose next answer to verb, about the lease a, arrives when answer is closed.
+// late returns a store whose first answer to verb arrives when answer is closed.
 // It sends to done when it has done that.
-func late(verb string) (store *hooked, done, answer chan struct{}) {
+func late(verb intercept.Verb) (store *intercept.Driver, done, answer chan struct{}) {
 	done, answer = make(chan struct{}, 1), make(chan struct{})
 	var held atomic.Bool
-	return after(memdriver.New(), func(c call, _ driver.Reply) error {
-		if c.verb == verb && c.ID == "a" && held.CompareAndSwap(false, true) {
+	return after(memdriver.New(), func(m *message) error {
+		if m.Verb == verb && held.CompareAndSwap(false, true) {
 			done <- struct{}{}
 			<-answer
 		}
@@ -129,8 +129,8 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 		return func(_ *testing.T, _ *safe, say say) { say(method, path, body, want) }
 	}
 	for name, c := range map[string]struct {
-		verb         string // whose answer is late
-		elsewhere    bool   // the lease is broken by another replica before
+		verb         intercept.Verb // whose answer is late
+		elsewhere    bool           // the lease is broken by another replica before
 		ttl, renewal string
 		during       func(t *testing.T, log *safe, say say)
 		after        func(t *testing.T, log *safe, say say)
@@ -172,7 +172,7 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 			broken := 200
 			if c.elsewhere {
 				broken = 404
-				if _, err := store.Driver.Break(t.Context(), "k", "a", "stuck"); err != nil {
+				if _, err := store.Store().(*memdriver.Driver).Break(t.Context(), "k", "a", "stuck"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -207,8 +207,8 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 
 // The next holder may receive its grant before the release, or the break, is answered.
 func TestAudit_ALeaseEndsBeforeTheNextIsGrantedByTheTimesOfTheLog(t *testing.T) {
-	for _, verb := range []string{"release", "break"} {
-		t.Run(verb, func(t *testing.T) {
+	for _, verb := range []intercept.Verb{intercept.Release, intercept.Break} {
+		t.Run(string(verb), func(t *testing.T) {
 			log := new(safe)
 			store, done, answer := late(verb)
 			_, base := serve(t, store, server.WithAuditLog(log))

@@ -61,7 +61,7 @@ func TestClose_WaitsForTheAuthenticatorOfAWait(t *testing.T) {
 // audit log, by a few goroutines.
 func TestRenew_ABatchOfGoneLeasesTakesFewGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := before(memdriver.New(), func(context.Context, call) error {
+		store := before(memdriver.New(), func(context.Context, *message) error {
 			time.Sleep(100 * time.Millisecond)
 			return nil
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -21,16 +22,16 @@ func TestAcquire_HR_C6_IsUnknownAfterATryThatWasNotAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, then := range []error{driver.ErrUnavailable, driver.ErrInvalid, driver.ErrMismatch, driver.ErrClosed, errors.ErrUnsupported} {
 			asked := 0
-			_, base := serve(t, &hooked{memdriver.New(), func(_ context.Context, c call, next next) (driver.Reply, error) {
-				if c.verb != "acquire" {
-					return next()
+			_, base := serve(t, intercept.New(memdriver.New(), func(ctx context.Context, m *message, send sender) error {
+				if m.Verb != intercept.Acquire {
+					return send(ctx)
 				}
 				if asked++; asked > 1 {
-					return driver.Reply{}, then
+					return then
 				}
-				_, _ = next()
-				return driver.Reply{}, errors.New("connection reset")
-			}})
+				_ = send(ctx)
+				return errors.New("connection reset")
+			}))
 			refused(t, ask(t, "POST", base+"/v1/locks/k", ""), server.Unknown)
 		}
 	})
@@ -58,16 +59,16 @@ func TestAcquire_AWaitThatEndsWhileTheStoreRefusesIsUnknown(t *testing.T) {
 			}
 			var away atomic.Bool
 			var given atomic.Int32
-			store := &hooked{memdriver.New(), func(_ context.Context, c call, next next) (driver.Reply, error) {
-				if away.Load() {
-					return driver.Reply{}, fmt.Errorf("%w: loading", driver.ErrUnavailable)
+			store := intercept.New(memdriver.New(), func(ctx context.Context, m *message, send sender) error {
+				if m.Verb != intercept.Close && away.Load() {
+					return fmt.Errorf("%w: loading", driver.ErrUnavailable)
 				}
-				reply, err := next()
-				if c.verb == "acquire" && c.ID == "b" && given.Add(1) == enough {
+				err := send(ctx)
+				if m.Verb == intercept.Acquire && m.ID() == "b" && given.Add(1) == enough {
 					away.Store(true)
 				}
-				return reply, err
-			}}
+				return err
+			})
 			var asked driver.Driver = struct{ driver.Driver }{store} // without hints
 			if !row.queue {
 				asked = blind{store, nil}

@@ -16,7 +16,7 @@ import (
 )
 
 // lag delays each answer of a store by a second.
-func lag(ctx context.Context, _ call) error {
+func lag(ctx context.Context, _ *message) error {
 	select {
 	case <-time.After(time.Second):
 		return nil

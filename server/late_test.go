@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -62,7 +63,7 @@ func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) 
 			store := memdriver.New()
 			stop, gone := newHalt(t), make(chan string, 1)
 			var late atomic.Bool
-			slow := acquires(store.Join(), func(string) error {
+			slow := acquires(store.Join(), func() error {
 				if late.Load() {
 					stop.wait()
 				}
@@ -89,13 +90,12 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 		stop, gone := newHalt(t), make(chan string, 1)
 		var held atomic.Bool
 		var asked atomic.Int64
-		slow := after(store.Join(), func(_ call, reply driver.Reply) error {
+		slow := after(store.Join(), func(*message) error { asked.Add(1); return nil })
+		slow.Change = func(_ *message, reply *driver.Reply) {
 			if reply.State == driver.Granted && held.CompareAndSwap(false, true) {
 				stop.wait()
 			}
-			asked.Add(1)
-			return nil
-		})
+		}
 		town := &town{t, store, [2]string{listenInMemory(t, slow, ends(gone)), listenInMemory(t, store.Join())}}
 		town.take("holder")
 		first := town.call(0, "w")
@@ -119,7 +119,7 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 	var asked atomic.Int64
 	gone := make(chan string, 1)
-	store := acquires(memdriver.New(), func(string) error { asked.Add(1); return nil })
+	store := acquires(memdriver.New(), func() error { asked.Add(1); return nil })
 	s := open(t, store, ends(gone))
 	l := socket(t)
 	town := &town{t, store, [2]string{"http://" + l.Addr().String()}}
@@ -134,7 +134,7 @@ func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 func TestVanish_HR_A5_NothingIsAskedAgainForAClientThatHasGone(t *testing.T) {
 	stop, gone := newHalt(t), make(chan string, 1)
 	var asked atomic.Int64
-	store := acquires(memdriver.New(), func(string) error {
+	store := acquires(memdriver.New(), func() error {
 		asked.Add(1)
 		stop.wait()
 		return errors.New("no answer")
@@ -154,11 +154,11 @@ func TestVanish_HR_A5_NothingIsAskedAgainForAClientThatHasGone(t *testing.T) {
 func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
 	stop, gone := newHalt(t), make(chan string, 1)
 	var releases atomic.Int64
-	store := before(memdriver.New(), func(_ context.Context, c call) error {
+	store := before(memdriver.New(), func(_ context.Context, m *message) error {
 		switch {
-		case c.verb == "acquire":
+		case m.Verb == intercept.Acquire:
 			stop.wait()
-		case c.verb == "release" && releases.Add(1) <= 3:
+		case m.Verb == intercept.Release && releases.Add(1) <= 3:
 			return errors.New("no answer")
 		}
 		return nil
@@ -176,7 +176,7 @@ func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
 func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
 	store, gone := memdriver.New(), make(chan string, 2)
 	var asked atomic.Int64
-	counted := after(store.Join(), func(call, driver.Reply) error { asked.Add(1); return nil })
+	counted := after(store.Join(), func(*message) error { asked.Add(1); return nil })
 	town := &town{t, store, [2]string{listen(t, counted, ends(gone)), listen(t, store.Join())}}
 	town.take("holder")
 	first := town.callFor(0, time.Minute, 30*time.Second)
@@ -197,16 +197,16 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 	store, gone := memdriver.New(), make(chan string, 4)
 	stop, did := newHalt(t), make(chan string, 4)
 	var late atomic.Bool
-	slow := &hooked{store.Join(), func(_ context.Context, c call, next next) (driver.Reply, error) {
-		if c.verb == "acquire" && late.Load() {
+	slow := intercept.New(store.Join(), func(ctx context.Context, m *message, send sender) error {
+		if m.Verb == intercept.Acquire && late.Load() {
 			stop.wait()
 		}
-		reply, err := next()
-		if c.verb == "renew" || c.verb == "release" {
-			did <- c.ID
+		err := send(ctx)
+		if m.Verb == intercept.Renew || m.Verb == intercept.Release {
+			did <- m.ID()
 		}
-		return reply, err
-	}}
+		return err
+	})
 	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
 	town.take("holder")
 	var ears struct{ Address string }
@@ -229,8 +229,8 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 // whose connection a proxy has cut, asks again.
 func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
 	store, stop := memdriver.New(), newHalt(t)
-	slow := before(store.Join(), func(_ context.Context, c call) error {
-		if c.verb == "release" && c.ID == "w" {
+	slow := before(store.Join(), func(_ context.Context, m *message) error {
+		if m.Verb == intercept.Release && m.ID() == "w" {
 			stop.wait()
 		}
 		return nil
@@ -259,21 +259,21 @@ func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
 
 // undoing returns a store that halts each release of the lease w, sends to left after it, and calls
 // granted at each grant.
-func undoing(store *memdriver.Driver, stop *halt, left chan<- struct{}, granted func()) *hooked {
-	return &hooked{store, func(_ context.Context, c call, next next) (driver.Reply, error) {
-		undo := c.verb == "release" && c.ID == "w"
-		if undo {
-			stop.wait()
+func undoing(store driver.Driver, stop *halt, left chan<- struct{}, granted func()) *intercept.Driver {
+	d := intercept.New(store, func(ctx context.Context, m *message, send sender) error {
+		if m.Verb != intercept.Release || m.ID() != "w" {
+			return send(ctx)
 		}
-		reply, err := next()
-		switch {
-		case undo:
-			left <- struct{}{}
-		case reply.State == driver.Granted:
+		stop.wait()
+		defer func() { left <- struct{}{} }()
+		return send(ctx)
+	})
+	d.Change = func(_ *message, reply *driver.Reply) {
+		if reply.State == driver.Granted {
 			granted()
 		}
-		return reply, err
-	}}
+	}
+	return d
 }
 
 // A client whose connection broke has no answer to its request. It renews its lease by another

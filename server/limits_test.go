@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -153,8 +154,8 @@ func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
 	store := memdriver.New()
 	var released atomic.Bool
-	addr := listen(t, before(store.Join(), func(_ context.Context, c call) error {
-		released.Store(released.Load() || c.verb == "release")
+	addr := listen(t, before(store.Join(), func(_ context.Context, m *message) error {
+		released.Store(released.Load() || m.Verb == intercept.Release)
 		return nil
 	}), server.WithUndoOnReset(false))
 	town := &town{t, store, [2]string{addr, listen(t, store.Join())}}

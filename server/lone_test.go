@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
 // TestLease_CostsTheStoreTwoRequests, also if it was waited for: the ticket takes the lock.
@@ -16,10 +17,10 @@ func TestLease_CostsTheStoreTwoRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(map[string]int)
 		var mu sync.Mutex
-		store := after(memdriver.New(), func(c call, _ driver.Reply) error {
+		store := after(memdriver.New(), func(m *message) error {
 			mu.Lock()
 			defer mu.Unlock()
-			asked[c.verb+" "+c.ID]++
+			asked[string(m.Verb)+" "+m.ID()]++
 			return nil
 		})
 		_, base := serve(t, store)
@@ -41,16 +42,12 @@ func TestLease_CostsTheStoreTwoRequests(t *testing.T) {
 func TestLease_TellsTheStoreWhoWasAlone(t *testing.T) {
 	var reply driver.Reply
 	var told bool
-	store := &hooked{memdriver.New(), func(_ context.Context, c call, do next) (driver.Reply, error) {
-		switch c.verb {
-		case "acquire":
-			return reply, nil
-		case "release":
-			told = c.Uncontended
-			return driver.Reply{State: driver.Released}, nil
+	store := before(memdriver.New(), func(context.Context, *message) error { return nil })
+	store.Change = func(m *message, got *driver.Reply) {
+		if *got = reply; m.Verb == intercept.Release {
+			told, got.State = m.Refs[0].Uncontended, driver.Released
 		}
-		return do()
-	}}
+	}
 	url := listen(t, store) + "/v1/locks/"
 	release := func(key string, want bool) {
 		t.Helper()

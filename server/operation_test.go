@@ -143,7 +143,7 @@ func TestOperation_HR_A11_ThatExitsGivesTheLockBack(t *testing.T) {
 }
 
 func TestOperation_WithoutAQuorum(t *testing.T) {
-	divided := acquires(memdriver.New(), func(string) error { return fmt.Errorf("%w: %w", driver.ErrNoQuorum, driver.ErrUnavailable) })
+	divided := acquires(memdriver.New(), func() error { return fmt.Errorf("%w: %w", driver.ErrNoQuorum, driver.ErrUnavailable) })
 	_, base := serve(t, memdriver.New(), server.WithQuorum(divided), server.WithOperation(operations.Simulate(0)))
 	got := ask(t, "POST", base+"/api/locks/redlock/user123", "")
 	if want := `{"error":"Quorum not reached","message":"Unable to acquire lock on majority of instances"}`; got.status != 503 || got.body != want {

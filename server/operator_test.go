@@ -24,7 +24,7 @@ func TestHealth_ReadyMeansThatTheStoreCanBeWrittenTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		var asked atomic.Int64
-		store := acquires(memdriver.New(), func(string) error {
+		store := acquires(memdriver.New(), func() error {
 			if asked.Add(1); away.Load() {
 				return fmt.Errorf("%w: READONLY secret-host:6379", driver.ErrUnavailable)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/internal/overview"
 )
@@ -90,8 +91,8 @@ func TestOverview_OneClientLeavesRoomForOthers(t *testing.T) {
 func TestOverview_AnswersWithinTwoSecondsAndEndsWithTheService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		entered := make(chan struct{}, 10)
-		s, base := serve(t, before(memdriver.New(), func(ctx context.Context, c call) error {
-			if c.verb == "list" || c.verb == "inspect" || c.verb == "glance" {
+		s, base := serve(t, before(memdriver.New(), func(ctx context.Context, m *message) error {
+			if m.Verb == intercept.List || m.Verb == intercept.Inspect {
 				entered <- struct{}{}
 				<-ctx.Done()
 				entered <- struct{}{}
@@ -112,7 +113,7 @@ func TestOverview_AnswersWithinTwoSecondsAndEndsWithTheService(t *testing.T) {
 
 func TestOverview_IsRefusedForTooManyRequestsAndAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, base := serve(t, mute("inspect", "glance", "list"), server.WithPage(server.PageFull))
+		s, base := serve(t, mute(intercept.Inspect, intercept.List), server.WithPage(server.PageFull))
 		var waiting sync.WaitGroup
 		for range 4 {
 			waiting.Go(func() { ask(t, "GET", base+"/v1/overview", "") })

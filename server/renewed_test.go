@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/clock"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -20,8 +20,8 @@ func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 40
 		var asked, now, most atomic.Int64
-		store := before(memdriver.New(), func(_ context.Context, c call) error {
-			if c.verb == "acquire" {
+		store := before(memdriver.New(), func(_ context.Context, m *message) error {
+			if m.Verb == intercept.Acquire {
 				asked.Add(1)
 				most.Store(max(most.Load(), now.Add(1)))
 				defer now.Add(-1)
@@ -49,7 +49,7 @@ func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 // The machine of the service is suspended for 20 s after the store has answered. Other clocks
 // continue, so the remaining time in the answer must not include the 20 s.
 func TestRemaining_P2_IsToldWithoutASuspension(t *testing.T) {
-	store := after(memdriver.New(), func(call, driver.Reply) error {
+	store := after(memdriver.New(), func(*message) error {
 		clock.Advance(20 * time.Second)
 		return nil
 	})

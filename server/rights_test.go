@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -37,11 +36,10 @@ func TestRights_H6_WithoutATokenNothingIsToldButHealth(t *testing.T) {
 
 func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 	file, _ := openAuth(t, roles())
-	talkative := &hooked{memdriver.New(), func(_ context.Context, _ call, next next) (driver.Reply, error) {
-		reply, err := next()
+	talkative := after(memdriver.New(), func(*message) error { return nil })
+	talkative.Change = func(_ *message, reply *driver.Reply) {
 		reply.Holders = []driver.Holder{{ID: "a", Owner: "shopkeeper", Labels: map[string]string{"card": "visa-4711"}}}
-		return reply, err
-	}}
+	}
 	s, base := serve(t, talkative, server.WithAuthenticator(file))
 	for _, name := range []string{"orders%2F1", "private%2F1"} {
 		answered(t, 201, askAs(t, "admin", "POST", base+"/v1/locks/"+name, `{"leaseId":"a","owner":"shopkeeper","labels":{"card":"visa-4711"}}`))

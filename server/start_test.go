@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -104,7 +105,7 @@ func TestOperation_HR_F15_TheTimeForTheStoreBoundsEveryAnswer(t *testing.T) {
 	const each = 300 * time.Millisecond
 	for _, p := range patterns {
 		bubble(t, p, func(t *testing.T) {
-			_, base := serve(t, mute("acquire"), server.WithStoreTimeout(each))
+			_, base := serve(t, mute(intercept.Acquire), server.WithStoreTimeout(each))
 			began := time.Now()
 			got := ask(t, "POST", base+"/api/locks/"+p+"/"+p, "")
 			// Without the store timeout the library would try for ten seconds.

@@ -131,7 +131,7 @@ func TestStatus_H4_WhatTheStoreSaysIsToldApart(t *testing.T) {
 		{driver.ErrClosed, server.Draining},
 	} {
 		bubble(t, row.cause.Name, func(t *testing.T) {
-			s, base := serve(t, broken(row.err), server.WithStoreTimeout(500*time.Millisecond), server.WithPage(server.PageFull))
+			s, base := serve(t, newBroken(row.err), server.WithStoreTimeout(500*time.Millisecond), server.WithPage(server.PageFull))
 			var wg sync.WaitGroup
 			for _, rt := range having(s, row.cause) {
 				if rt.Operation == "renewBatch" || row.cause == server.Draining && (rt.Operation == "redlock" || rt.Operation == "readyz") {
@@ -160,7 +160,7 @@ type fragile struct{}
 func (fragile) Authenticate(*http.Request) (auth.Principal, error) { panic("defect") }
 
 func TestStatus_ADefectIsAnsweredAndEndsNothing(t *testing.T) {
-	s, base := serve(t, broken(nil))
+	s, base := serve(t, newBroken(nil))
 	for _, rt := range having(s, server.Internal) {
 		refused(t, try(t, base, rt), server.Internal)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/server"
 	"github.com/leasehold-go/leasehold/server/auth"
 )
@@ -25,9 +26,9 @@ type asked struct {
 }
 
 // hush returns a store that answers no release, and sends to into when one has ended.
-func hush(into chan<- asked) *hooked {
-	return before(memdriver.New(), func(ctx context.Context, c call) error {
-		if c.verb != "release" {
+func hush(into chan<- asked) *intercept.Driver {
+	return before(memdriver.New(), func(ctx context.Context, m *message) error {
+		if m.Verb != intercept.Release {
 			return nil
 		}
 		began := time.Now()
@@ -76,10 +77,10 @@ func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 
 // The client of a store adds its spans to the trace of the request.
 func TestServer_AsksTheStoreInTheContextOfTheRequest(t *testing.T) {
-	seen := make(map[string]any)
-	s := open(t, before(memdriver.New(), func(ctx context.Context, c call) error {
-		if c.ID != "" {
-			seen[c.verb] = ctx.Value(traceKey{})
+	seen := make(map[intercept.Verb]any)
+	s := open(t, before(memdriver.New(), func(ctx context.Context, m *message) error {
+		if m.ID() != "" {
+			seen[m.Verb] = ctx.Value(traceKey{})
 		}
 		return nil
 	}))
@@ -87,13 +88,13 @@ func TestServer_AsksTheStoreInTheContextOfTheRequest(t *testing.T) {
 	answered(t, 201, direct(ctx, s, "POST", "/v1/locks/k", `{"leaseId":"a"}`))
 	answered(t, 200, direct(ctx, s, "PUT", "/v1/locks/k/leases/a", ""))
 	answered(t, 204, direct(ctx, s, "DELETE", "/v1/locks/k/leases/a", ""))
-	if want := map[string]any{"acquire": "trace", "renew": "trace", "release": "trace"}; !maps.Equal(seen, want) {
+	if want := map[intercept.Verb]any{"acquire": "trace", "renew": "trace", "release": "trace"}; !maps.Equal(seen, want) {
 		t.Errorf("asked with %v, want %v", seen, want)
 	}
 }
 
 // punctual is a store that observes deadlines.
-type punctual struct{ *hooked }
+type punctual struct{ *intercept.Driver }
 
 func (punctual) CallTimeout() time.Duration { return 0 }
 
@@ -103,8 +104,8 @@ func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = 5 * time.Second
 		tries, cancelable := 0, 0
-		s := open(t, punctual{before(memdriver.New(), func(ctx context.Context, c call) error {
-			if c.verb != "acquire" {
+		s := open(t, punctual{before(memdriver.New(), func(ctx context.Context, m *message) error {
+			if m.Verb != intercept.Acquire {
 				return nil
 			}
 			if tries++; ctx.Done() != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -250,8 +251,8 @@ func TestVanish_H1_AnUnknownGrantIsGivenBackIfTheClientHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := memdriver.New()
 		t.Cleanup(func() { d.Close() })
-		late := after(d, func(c call, _ driver.Reply) error {
-			if c.verb != "acquire" {
+		late := after(d, func(m *message) error {
+			if m.Verb != intercept.Acquire {
 				return nil
 			}
 			time.Sleep(time.Second)
@@ -297,7 +298,7 @@ func TestVanish_H1_AnAnswerIsAGrantIfItWasRead(t *testing.T) {
 // TestLook_OfAClientThatHasGoneIsNotAnswered: the state of the store is unknown then, and a proxy
 // or a log would record an answer that is not documented.
 func TestLook_OfAClientThatHasGoneIsNotAnswered(t *testing.T) {
-	s := open(t, mute("inspect", "glance", "list"))
+	s := open(t, mute(intercept.Inspect, intercept.List))
 	for _, path := range []string{"/v1/locks/k", "/v1/locks/k?waiters=false", "/v1/locks"} {
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(20*time.Millisecond, leave)

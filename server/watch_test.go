@@ -153,24 +153,23 @@ func (r *radio) hear(name string, into any) {
 	}
 }
 
-// dim returns a store that answers only the first look at each lock, and its looks by lock.
-func dim() (*hooked, map[string]int) {
-	var mu sync.Mutex
-	looks := make(map[string]int)
-	return before(memdriver.New(), func(ctx context.Context, c call) error {
-		if c.verb != "inspect" {
-			return nil
-		}
-		mu.Lock()
-		looks[c.Key]++
-		first := looks[c.Key] == 1
-		mu.Unlock()
-		if first {
-			return nil
-		}
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}), looks
+// dim is a store that answers only the first look at each lock.
+type dim struct {
+	*memdriver.Driver
+	mu    sync.Mutex
+	looks map[string]int // by lock
+}
+
+func (d *dim) Inspect(ctx context.Context, key string) (driver.Snapshot, error) {
+	d.mu.Lock()
+	d.looks[key]++
+	first := d.looks[key] == 1
+	d.mu.Unlock()
+	if first {
+		return d.Driver.Inspect(ctx, key)
+	}
+	<-ctx.Done()
+	return driver.Snapshot{}, context.Cause(ctx)
 }
 
 // left returns a service with watchers of locks whose clients have gone while the store did not
@@ -199,11 +198,11 @@ func left(t *testing.T, store driver.Driver, keys string) *server.Server {
 // its connection. It is the last look.
 func TestWatch_LooksNoMoreWhenEverybodyHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, looks := dim()
+		store := &dim{Driver: memdriver.New(), looks: make(map[string]int)}
 		s := left(t, store, "abcdefgh")
 		defer s.Close()
 		time.Sleep(10 * time.Minute)
-		for key, n := range looks {
+		for key, n := range store.looks {
 			if n != 2 {
 				t.Errorf("lock %s was looked at %d times, want 2", key, n)
 			}
@@ -213,8 +212,7 @@ func TestWatch_LooksNoMoreWhenEverybodyHasGone(t *testing.T) {
 
 func TestClose_DoesNotWaitForALook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, _ := dim()
-		s := left(t, store, "k")
+		s := left(t, &dim{Driver: memdriver.New(), looks: make(map[string]int)}, "k")
 		began := time.Now()
 		noErr(t, s.Close())
 		if took := time.Since(began); took > time.Second {
