@@ -2,16 +2,23 @@ package server_test
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/pipenet"
+	"github.com/leasehold-go/leasehold/internal/timing"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -174,4 +181,131 @@ func TestNames_AnythingIsAName(t *testing.T) {
 	for _, sent := range names {
 		answered(t, 204, ask(t, "DELETE", addr+"/v1/locks/"+sent+"/leases/a", ""))
 	}
+}
+
+// halfClosed is a listener in memory whose clients close their side after one request.
+type halfClosed struct{ *pipenet.Listener }
+
+func (l halfClosed) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &closing{Conn: c}, err
+}
+
+// closing is the service's side of a connection whose client has closed its own side after one
+// request.
+type closing struct {
+	net.Conn
+	request bool // has arrived
+}
+
+// Read implements [net.Conn]. The client sends its request by one write.
+func (c *closing) Read(p []byte) (int, error) {
+	if c.request {
+		return 0, io.EOF
+	}
+	c.request = true
+	return c.Conn.Read(p)
+}
+
+// halves runs play with a service whose clients are half closed, and whose store answers after a second.
+func halves(t *testing.T, play func(t *town)) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		l, base := network.listen()
+		listenAt(t, halfClosed{l}, before(store, func(ctx context.Context, _ *message) error {
+			if !timing.Sleep(ctx, time.Second) {
+				return context.Cause(ctx)
+			}
+			return nil
+		}))
+		play(&town{T: t, store: store, base: [2]string{base}})
+	})
+}
+
+// A client such as `nc -N` closes its side when it has sent its request, and reads the answer.
+func TestHalfClosed_WhatDoesNotWaitIsAnswered(t *testing.T) {
+	halves(t, func(t *town) {
+		for _, step := range []struct {
+			method, path, body string
+			status             int
+		}{
+			{"POST", "/v1/locks/k", `{"leaseId":"a"}`, 201},
+			{"POST", "/v1/locks/k", `{"leaseId":"b"}`, 409},
+			{"POST", "/v1/locks/k", `{"leaseId":"w","waitMs":60000}`, 0}, // counts as gone
+			{"PUT", "/v1/locks/k/leases/a", `{}`, 200},
+			{"GET", "/v1/locks/k", "", 200},
+			{"GET", "/v1/locks/k?waiters=false", "", 200},
+			{"GET", "/v1/locks", "", 200},
+			{"POST", "/v1/locks/k:break", `{"leaseId":"a","reason":"x"}`, 200},
+			{"POST", "/v1/locks", `{"key":"k","leaseId":"c"}`, 201},
+			{"DELETE", "/v1/locks/k/leases/c", "", 204},
+		} {
+			if got := t.send(0, step.method, step.path, step.body).answer(); got.status != step.status {
+				t.Errorf("%s %s %s: %d, want %d", step.method, step.path, step.body, got.status, step.status)
+			}
+			time.Sleep(5 * time.Second)
+			if w := t.look().Waiters; len(w) > 0 {
+				t.Errorf("%s %s %s: %+v", step.method, step.path, step.body, w)
+			}
+		}
+	})
+}
+
+func TestHalfClosed_AGrantThatReachesNobodyIsGivenBack(t *testing.T) {
+	halves(t, func(t *town) {
+		t.send(0, "POST", "/v1/locks/k", `{"leaseId":"a"}`).die()
+		time.Sleep(1500 * time.Millisecond) // between the grant and its release
+		t.holds("a")
+		time.Sleep(3500 * time.Millisecond)
+		if snap := t.look(); len(snap.Holders) > 0 {
+			t.Errorf("%+v", snap)
+		}
+	})
+}
+
+// A client counts as gone if its HTTP/2 connection is silent during a wait.
+func TestServe_SilentHTTP2ClientLeavesTheQueue(t *testing.T) {
+	config := withTLS(t)
+	synctest.Test(t, func(t *testing.T) {
+		store := memdriver.New()
+		s := open(t, store)
+		network := pipenet.Listen()
+		go func() { _ = s.Serve(network, config) }()
+		if _, err := store.Acquire(t.Context(), driver.Request{Key: "k", ID: "holder", TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		transport := &http.Transport{
+			DialContext: network.Dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the test does not check the certificate
+		}
+		defer transport.CloseIdleConnections()
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://service/v1/locks", strings.NewReader(`{"key":"k","leaseId":"a","waitMs":60000}`))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if res, err := transport.RoundTrip(req); err == nil {
+				_ = res.Body.Close()
+			}
+		}()
+		waiters := func(within time.Duration) int {
+			t.Helper()
+			time.Sleep(within)
+			snap, err := store.Inspect(t.Context(), "k")
+			noErr(t, err)
+			return len(snap.Waiters)
+		}
+		if n := waiters(40 * time.Second); n != 1 {
+			t.Errorf("%d wait, want the client that answers pings", n)
+		}
+		network.Silence()
+		if n := waiters(15 * time.Second); n != 0 {
+			t.Errorf("%d wait, want 0", n)
+		}
+		cancel()
+		<-asked
+	})
 }

@@ -28,7 +28,7 @@ func crowded(t *testing.T, store driver.Driver) *town {
 	t.Helper()
 	base := listen(t, store)
 	must(t, 201, "POST", base+"/v1/locks/k", `{"leaseId":"holder","ttlMs":600000}`)
-	town := &town{t, store.(driver.Inspector), [2]string{base, base}}
+	town := &town{T: t, store: store.(driver.Inspector), base: [2]string{base, base}}
 	all := town.crowd("first", 32)
 	town.gathers(32)
 	hangUp(all)

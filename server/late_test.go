@@ -35,13 +35,11 @@ func (h *halt) wait() {
 	<-h.over
 }
 
-// ends sends the lease id of each request whose client had gone, at its end.
-func ends(into chan<- string) server.Option {
-	return server.WithObserver(func(_ *http.Request, x *server.Exchange) {
-		if x.Status == 0 {
-			into <- x.LeaseID
-		}
-	})
+// acquire makes a store whose acquires wait at the halt, and then fail with err.
+func (h *halt) acquire(err error) func(driver.Driver) *intercept.Driver {
+	return func(store driver.Driver) *intercept.Driver {
+		return acquires(store, func() error { h.wait(); return err })
+	}
 }
 
 // soon returns the next value of c, and fails the test after a minute.
@@ -60,23 +58,19 @@ func soon[T any](t testing.TB, what string, c <-chan T) (v T) {
 func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) {
 	for service, by := range []string{"the same service", "another service"} {
 		t.Run(by, func(t *testing.T) {
-			store := memdriver.New()
-			stop, gone := newHalt(t), make(chan string, 1)
+			stop := newHalt(t)
 			var late atomic.Bool
-			slow := acquires(store.Join(), func() error {
-				if late.Load() {
-					stop.wait()
-				}
-				return nil
+			town := newTown(t, listen, func(store driver.Driver) *intercept.Driver {
+				return acquires(store, func() error {
+					if late.Load() {
+						stop.wait()
+					}
+					return nil
+				})
 			})
-			town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
 			town.call(service, "w").granted()
 			late.Store(true)
-			first := town.call(0, "w")
-			soon(t, "the late request is sent to the store", stop.reached)
-			first.die()
-			stop.open()
-			soon(t, "the late request has ended", gone)
+			town.call(0, "w").leave(stop)
 			town.holds("w")
 			town.release("w")
 		})
@@ -86,17 +80,18 @@ func TestVanish_HR_A5_ALateRequestEndsNothingThatItsClientWasTold(t *testing.T) 
 // Two services keep a ticket: the client had to change from one to the other.
 func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		stop, gone := newHalt(t), make(chan string, 1)
+		stop := newHalt(t)
 		var held atomic.Bool
 		var asked atomic.Int64
-		slow := after(store.Join(), func(*message) error { asked.Add(1); return nil })
-		slow.Change = func(_ *message, reply *driver.Reply) {
-			if reply.State == driver.Granted && held.CompareAndSwap(false, true) {
-				stop.wait()
+		town := newTown(t, listenInMemory, func(store driver.Driver) *intercept.Driver {
+			slow := after(store, func(*message) error { asked.Add(1); return nil })
+			slow.Change = func(_ *message, reply *driver.Reply) {
+				if reply.State == driver.Granted && held.CompareAndSwap(false, true) {
+					stop.wait()
+				}
 			}
-		}
-		town := &town{t, store, [2]string{listenInMemory(t, slow, ends(gone)), listenInMemory(t, store.Join())}}
+			return slow
+		})
 		town.take("holder")
 		first := town.call(0, "w")
 		town.queued(1)
@@ -110,7 +105,7 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 		first.die()
 		synctest.Wait() // the service has seen the end of the connection
 		stop.open()
-		soon(t, "the first request has ended", gone)
+		soon(t, "the first request has ended", town.gone)
 		town.holds("w")
 	})
 }
@@ -118,109 +113,81 @@ func TestVanish_HR_A5_AnAbandonedWaitEndsNothingThatItsClientWasTold(t *testing.
 // The end of the connection follows the request, and is not read yet.
 func TestVanish_HR_A5_NothingIsAskedForAClientThatHasGone(t *testing.T) {
 	var asked atomic.Int64
-	gone := make(chan string, 1)
-	store := acquires(memdriver.New(), func() error { asked.Add(1); return nil })
-	s := open(t, store, ends(gone))
+	gone := make(chan int, 1)
+	s := open(t, acquires(memdriver.New(), func() error { asked.Add(1); return nil }),
+		server.WithObserver(func(_ *http.Request, x *server.Exchange) { gone <- x.Status }))
 	l := socket(t)
-	town := &town{t, store, [2]string{"http://" + l.Addr().String()}}
+	town := &town{T: t, base: [2]string{"http://" + l.Addr().String()}}
 	town.call(0, "w").die()
 	go func() { _ = s.Serve(l, nil) }()
-	soon(t, "the request has ended", gone)
-	if n := asked.Load(); n != 0 {
-		t.Errorf("the store was asked %d times", n)
+	if status, n := soon(t, "the request has ended", gone), asked.Load(); status != 0 || n != 0 {
+		t.Errorf("answered %d, and the store was asked %d times", status, n)
 	}
 }
 
 func TestVanish_HR_A5_NothingIsAskedAgainForAClientThatHasGone(t *testing.T) {
-	stop, gone := newHalt(t), make(chan string, 1)
-	var asked atomic.Int64
-	store := acquires(memdriver.New(), func() error {
-		asked.Add(1)
-		stop.wait()
-		return errors.New("no answer")
-	})
-	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
-	p := town.call(0, "w")
-	soon(t, "the store is asked", stop.reached)
-	p.die()
-	stop.open()
-	soon(t, "the request has ended", gone)
-	if n := asked.Load(); n != 1 {
-		t.Errorf("the store was asked %d times", n)
+	stop := newHalt(t)
+	newTown(t, listen, stop.acquire(errors.New("no answer"))).call(0, "w").leave(stop)
+	if n := len(stop.reached); n != 0 {
+		t.Errorf("the store was asked %d times more", n)
 	}
 }
 
 // The store does not answer for longer than one try of the undo.
 func TestVanish_HR_A7_IsUndoneUntilTheStoreAnswers(t *testing.T) {
-	stop, gone := newHalt(t), make(chan string, 1)
+	stop := newHalt(t)
 	var releases atomic.Int64
-	store := before(memdriver.New(), func(_ context.Context, m *message) error {
-		switch {
-		case m.Verb == intercept.Acquire:
-			stop.wait()
-		case m.Verb == intercept.Release && releases.Add(1) <= 3:
-			return errors.New("no answer")
-		}
-		return nil
+	town := newTown(t, listen, func(store driver.Driver) *intercept.Driver {
+		return stop.acquire(nil)(before(store, func(_ context.Context, m *message) error {
+			if m.Verb == intercept.Release && releases.Add(1) <= 3 {
+				return errors.New("no answer")
+			}
+			return nil
+		}))
 	})
-	town := &town{t, store, [2]string{listen(t, store, ends(gone))}}
-	p := town.call(0, "w")
-	soon(t, "the store is asked", stop.reached)
-	p.die()
-	stop.open()
-	soon(t, "the request has ended", gone)
+	town.call(0, "w").leave(stop)
 	town.free()
 }
 
 // A proxy has sent a long poll twice, and cuts both connections, one after the other.
 func TestVanish_HR_E11_APlaceIsKeptWhenAllConnectionsOfItAreCut(t *testing.T) {
-	store, gone := memdriver.New(), make(chan string, 2)
 	var asked atomic.Int64
-	counted := after(store.Join(), func(*message) error { asked.Add(1); return nil })
-	town := &town{t, store, [2]string{listen(t, counted, ends(gone)), listen(t, store.Join())}}
+	town := newTown(t, listen, func(store driver.Driver) *intercept.Driver {
+		return after(store, func(*message) error { asked.Add(1); return nil })
+	})
 	town.take("holder")
 	first := town.callFor(0, time.Minute, 30*time.Second)
 	town.queued(1)
 	before := asked.Load()
 	second := town.callFor(0, time.Minute, 30*time.Second)
 	eventually(t, func() bool { return asked.Load() > before }) // by the second, too
-	first.die()
-	soon(t, "the first request has ended", gone)
-	second.die()
-	soon(t, "the second request has ended", gone)
+	for _, p := range []*phone{first, second} {
+		p.die()
+		soon(t, "the request has ended", town.gone)
+	}
 	town.keepsPlace()
 }
 
 // A client with a place and an address for hints asks again, and a proxy cuts the connection
 // while the service asks the store.
 func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testing.T) {
-	store, gone := memdriver.New(), make(chan string, 4)
 	stop, did := newHalt(t), make(chan string, 4)
-	var late atomic.Bool
-	slow := intercept.New(store.Join(), func(ctx context.Context, m *message, send sender) error {
-		if m.Verb == intercept.Acquire && late.Load() {
-			stop.wait()
-		}
-		err := send(ctx)
-		if m.Verb == intercept.Renew || m.Verb == intercept.Release {
-			did <- m.ID()
-		}
-		return err
+	town := newTown(t, listen, func(store driver.Driver) *intercept.Driver {
+		return stop.acquire(nil)(after(store, func(m *message) error {
+			if m.Verb == intercept.Renew || m.Verb == intercept.Release {
+				did <- m.ID()
+			}
+			return nil
+		}))
 	})
-	town := &town{t, store, [2]string{listen(t, slow, ends(gone)), listen(t, store.Join())}}
 	town.take("holder")
 	var ears struct{ Address string }
 	for stream := tune(t, town.url(0, "/v1/events")); ears.Address == ""; {
 		stream.hear("ready", &ears)
 	}
 	body := fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"ticketMs":30000,"notify":%q}`, ears.Address)
-	must(t, 202, "POST", town.url(0, "/v1/locks/k"), body)
-	late.Store(true)
-	again := town.post(0, "/v1/locks/k", body)
-	soon(t, "the store is asked", stop.reached)
-	again.die()
-	stop.open()
-	soon(t, "the request has ended", gone)
+	must(t, 202, "POST", town.url(1, "/v1/locks/k"), body)
+	town.send(0, "POST", "/v1/locks/k", body).leave(stop)
 	soon(t, "what is given up is given back", did)
 	town.keepsPlace()
 }
@@ -228,20 +195,19 @@ func TestVanish_HR_E11_APlaceWithAnAddressIsKeptWhenALaterRequestIsCut(t *testin
 // The wait of a long poll without a ticket has ended, and it leaves the queue while its client,
 // whose connection a proxy has cut, asks again.
 func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
-	store, stop := memdriver.New(), newHalt(t)
-	slow := before(store.Join(), func(_ context.Context, m *message) error {
-		if m.Verb == intercept.Release && m.ID() == "w" {
-			stop.wait()
-		}
-		return nil
-	})
-	seen := make(chan struct{}, 8)
-	watch := server.WithObserver(func(_ *http.Request, x *server.Exchange) {
+	stop, seen := newHalt(t), make(chan struct{}, 8)
+	town := newTown(t, listen, func(store driver.Driver) *intercept.Driver {
+		return before(store, func(_ context.Context, m *message) error {
+			if m.Verb == intercept.Release && m.ID() == "w" {
+				stop.wait()
+			}
+			return nil
+		})
+	}, server.WithObserver(func(_ *http.Request, x *server.Exchange) {
 		if x.Operation() == "acquire" && x.LeaseID == "w" {
 			seen <- struct{}{}
 		}
-	})
-	town := &town{t, store, [2]string{listen(t, slow, watch), listen(t, store.Join())}}
+	}))
 	town.take("holder")
 	first := town.callFor(0, 50*time.Millisecond, 0)
 	soon(t, "the first request leaves", stop.reached)
@@ -257,23 +223,26 @@ func TestWait_HR_A5_WhoLeavesEndsNothingThatItsClientWasTold(t *testing.T) {
 	town.holds("w")
 }
 
-// undoing returns a store that halts each release of the lease w, sends to left after it, and calls
-// granted at each grant.
-func undoing(store driver.Driver, stop *halt, left chan<- struct{}, granted func()) *intercept.Driver {
-	d := intercept.New(store, func(ctx context.Context, m *message, send sender) error {
-		if m.Verb != intercept.Release || m.ID() != "w" {
+// undoing returns a town whose first service waits at stop before each release of the lease w, sends
+// to left after it, and calls granted at each grant.
+func undoing(t *testing.T, stop *halt, granted func()) (town *town, left chan struct{}) {
+	left = make(chan struct{}, 8)
+	return newTown(t, listen, func(store driver.Driver) *intercept.Driver {
+		d := intercept.New(store, func(ctx context.Context, m *message, send sender) error {
+			if m.Verb != intercept.Release || m.ID() != "w" {
+				return send(ctx)
+			}
+			stop.wait()
+			defer func() { left <- struct{}{} }()
 			return send(ctx)
+		})
+		d.Change = func(_ *message, reply *driver.Reply) {
+			if reply.State == driver.Granted {
+				granted()
+			}
 		}
-		stop.wait()
-		defer func() { left <- struct{}{} }()
-		return send(ctx)
-	})
-	d.Change = func(_ *message, reply *driver.Reply) {
-		if reply.State == driver.Granted {
-			granted()
-		}
-	}
-	return d
+		return d
+	}), left
 }
 
 // A client whose connection broke has no answer to its request. It renews its lease by another
@@ -286,11 +255,9 @@ func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) 
 		"in a batch": {"POST", "/v1/leases:renew", `{"leases":[{"key":"k","leaseId":"w","ttlMs":60000}]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := memdriver.New()
-			stop, answer, left := newHalt(t), newHalt(t), make(chan struct{}, 8)
-			slow := undoing(store.Join(), stop, left, answer.wait)
-			town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
-			first := town.post(0, "/v1/locks/k", `{"leaseId":"w","ttlMs":60000,"waitMs":60000,"visit":"client"}`)
+			stop, answer := newHalt(t), newHalt(t)
+			town, left := undoing(t, stop, answer.wait)
+			first := town.send(0, "POST", "/v1/locks/k", `{"leaseId":"w","ttlMs":60000,"waitMs":60000,"visit":"client"}`)
 			soon(t, "the lock is granted", answer.reached)
 			first.die()
 			answer.open()
@@ -309,10 +276,8 @@ func TestVanish_HR_A5_ALeaseThatItsClientHasRenewedIsNotGivenBack(t *testing.T) 
 
 // A place in the queue that was renewed is kept as well.
 func TestVanish_HR_A5_APlaceThatItsClientHasRenewedIsNotGivenUp(t *testing.T) {
-	store := memdriver.New()
-	stop, left := newHalt(t), make(chan struct{}, 8)
-	slow := undoing(store.Join(), stop, left, func() {})
-	town := &town{t, store, [2]string{listen(t, slow), listen(t, store.Join())}}
+	stop := newHalt(t)
+	town, left := undoing(t, stop, func() {})
 	town.take("holder")
 	first := town.call(0, "w")
 	town.queued(1)

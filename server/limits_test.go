@@ -21,6 +21,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/internal/test/pipenet"
@@ -152,13 +153,13 @@ func TestConnection_HR_G7_OneTooManyIsToldSoByEveryOperation(t *testing.T) {
 
 // A balancer has read the answer and resets the connection.
 func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
-	store := memdriver.New()
 	var released atomic.Bool
-	addr := listen(t, before(store.Join(), func(_ context.Context, m *message) error {
-		released.Store(released.Load() || m.Verb == intercept.Release)
-		return nil
-	}), server.WithUndoOnReset(false))
-	town := &town{t, store, [2]string{addr, listen(t, store.Join())}}
+	town := newTown(t, listen, func(store driver.Driver) *intercept.Driver {
+		return before(store, func(_ context.Context, m *message) error {
+			released.Store(released.Load() || m.Verb == intercept.Release)
+			return nil
+		})
+	}, server.WithUndoOnReset(false))
 	town.take("holder")
 	p := town.call(0, "w")
 	town.queued(1)
@@ -168,7 +169,7 @@ func TestVanish_HR_E6_AResetUndoesNothingIfThatIsSaid(t *testing.T) {
 	p.die() // by a reset
 	// A later answer of the same service shows that it has seen the reset.
 	for i := range 20 {
-		q := town.post(0, fmt.Sprint("/v1/locks/other", i), `{"leaseId":"w"}`)
+		q := town.send(0, "POST", fmt.Sprint("/v1/locks/other", i), `{"leaseId":"w"}`)
 		answered(t, 201, q.answer())
 		q.die()
 	}

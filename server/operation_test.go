@@ -85,8 +85,8 @@ func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
 	g := newGate()
 	store := memdriver.New()
 	_, base := serve(t, store, server.WithOperation(g.operation()))
-	town := &town{t, store, [2]string{base}}
-	client := town.post(0, "/api/locks/simple/k", "")
+	town := &town{T: t, store: store, base: [2]string{base}}
+	client := town.send(0, "POST", "/api/locks/simple/k", "")
 	lease := <-g.inside
 	client.die()
 	answered(t, 409, ask(t, "POST", base+"/api/locks/simple/k", ""))
@@ -101,9 +101,9 @@ func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 	g := newGate()
 	store := memdriver.New()
 	_, base := serve(t, store, server.WithOperation(g.operation()))
-	town := &town{t, store, [2]string{base, base}}
+	town := &town{T: t, store: store, base: [2]string{base, base}}
 	town.take("a")
-	client := town.post(0, "/api/locks/fair/k", "")
+	client := town.send(0, "POST", "/api/locks/fair/k", "")
 	town.queued(1)
 	client.die()
 	town.queued(0)
@@ -162,7 +162,7 @@ func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 	go func() { running <- ask(t, "POST", base+"/api/locks/fair/k", "") }()
 	<-g.inside
 	go func() { waiting <- ask(t, "POST", base+"/api/locks/fair/k", "") }()
-	town := &town{t, store, [2]string{base}}
+	town := &town{T: t, store: store, base: [2]string{base}}
 	town.queued(1)
 	s.Drain()
 	answers := []exchange{<-waiting, ask(t, "GET", base+"/v1/events", "")}

@@ -79,15 +79,30 @@ type town struct {
 	*testing.T
 	store driver.Inspector
 	base  [2]string
+	gone  chan string // the lease id of each request to the first service whose client had gone, at its end
+}
+
+// newTown returns a town whose services are served by serve. Unless through is nil, the first
+// service reaches the store through its result.
+func newTown(t *testing.T, serve func(*testing.T, driver.Driver, ...server.Option) string, through func(driver.Driver) *intercept.Driver, opts ...server.Option) *town {
+	t.Helper()
+	store, gone := memdriver.New(), make(chan string, 64)
+	t.Cleanup(func() { store.Close() })
+	first := driver.Driver(store.Join())
+	if through != nil {
+		first = through(first)
+	}
+	ends := server.WithObserver(func(_ *http.Request, x *server.Exchange) {
+		if x.Status == 0 {
+			gone <- x.LeaseID
+		}
+	})
+	return &town{t, store, [2]string{serve(t, first, append(opts, ends)...), serve(t, store.Join())}, gone}
 }
 
 // towns runs play with two services on a store, in virtual time.
 func towns(t *testing.T, play func(t *town)) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		t.Cleanup(func() { store.Close() })
-		play(&town{t, store, [2]string{listenInMemory(t, store.Join()), listenInMemory(t, store.Join())}})
-	})
+	synctest.Test(t, func(t *testing.T) { play(newTown(t, listenInMemory, nil)) })
 }
 
 func (t *town) url(service int, path string) string { return t.base[service] + path }
@@ -165,34 +180,45 @@ type phone struct {
 // call sends a request that waits for a minute.
 func (t *town) call(service int, id string) *phone {
 	t.Helper()
-	return t.post(service, "/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":60000}`, id))
+	return t.send(service, "POST", "/v1/locks/k", fmt.Sprintf(`{"leaseId":%q,"ttlMs":60000,"waitMs":60000}`, id))
 }
 
 // callFor sends a request of the lease w. Its place may outlast its connection.
 func (t *town) callFor(service int, wait, ticket time.Duration) *phone {
 	t.Helper()
-	return t.post(service, "/v1/locks/k", fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"waitMs":%d,"ticketMs":%d}`, wait.Milliseconds(), ticket.Milliseconds()))
+	return t.send(service, "POST", "/v1/locks/k", fmt.Sprintf(`{"leaseId":"w","ttlMs":60000,"waitMs":%d,"ticketMs":%d}`, wait.Milliseconds(), ticket.Milliseconds()))
 }
 
-// post sends a request.
-func (t *town) post(service int, path, body string) *phone {
+// send sends a request on a connection of its own.
+func (t *town) send(service int, method, path, body string) *phone {
 	t.Helper()
 	c := connect(t, t.base[service])
-	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body); err != nil {
-		t.Fatal(err)
-	}
+	_, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+	noErr(t, err)
 	return &phone{c, t}
 }
 
 // die closes the connection as the kernel does for a process that was killed.
 func (p *phone) die() { p.Close() }
 
-// answer reads the answer.
+// leave lets the client go while its request of the store waits at stop, and returns when the request
+// has ended.
+func (p *phone) leave(stop *halt) {
+	p.t.Helper()
+	soon(p.t, "the store is asked", stop.reached)
+	p.die()
+	stop.open()
+	soon(p.t, "the request has ended", p.t.gone)
+}
+
+// answer reads the answer. Its status is 0 if the service closes the connection instead.
 func (p *phone) answer() exchange {
 	p.t.Helper()
 	_ = p.SetReadDeadline(time.Now().Add(20 * time.Second))
 	res, err := http.ReadResponse(bufio.NewReader(p), nil)
-	noErr(p.t, err)
+	if err != nil {
+		return exchange{request: "a call", body: err.Error()}
+	}
 	return exchange{request: "a call", status: res.StatusCode, body: read(p.t, res)}
 }
 
@@ -249,17 +275,16 @@ func TestVanish_H1_APlaceStaysForTheOtherRequestOfItsLease(t *testing.T) {
 // The store grants the lock and answers too late, so the outcome is unknown when the client is gone.
 func TestVanish_H1_AnUnknownGrantIsGivenBackIfTheClientHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := memdriver.New()
-		t.Cleanup(func() { d.Close() })
-		late := after(d, func(m *message) error {
-			if m.Verb != intercept.Acquire {
-				return nil
-			}
-			time.Sleep(time.Second)
-			return context.DeadlineExceeded
+		town := newTown(t, listenInMemory, func(store driver.Driver) *intercept.Driver {
+			return after(store, func(m *message) error {
+				if m.Verb != intercept.Acquire {
+					return nil
+				}
+				time.Sleep(time.Second)
+				return context.DeadlineExceeded
+			})
 		})
-		town := &town{t, d, [2]string{listenInMemory(t, late)}}
-		p := town.post(0, "/v1/locks/k", `{"leaseId":"w","ttlMs":60000}`)
+		p := town.send(0, "POST", "/v1/locks/k", `{"leaseId":"w","ttlMs":60000}`)
 		time.Sleep(500 * time.Millisecond)
 		town.holds("w")
 		p.die()
@@ -272,10 +297,7 @@ func TestVanish_H1_AnUnknownGrantIsGivenBackIfTheClientHasGone(t *testing.T) {
 func TestVanish_H1_AnAnswerIsAGrantIfItWasRead(t *testing.T) {
 	for name, reads := range map[string]bool{"read": true, "not read": false} {
 		t.Run(name, func(test *testing.T) {
-			store := memdriver.New()
-			test.Cleanup(func() { store.Close() })
-			patient := server.WithConfirmWithin(window) // of clients that die late because the machine is busy
-			t := &town{test, store, [2]string{listen(test, store.Join(), patient), listen(test, store.Join())}}
+			t := newTown(test, listen, nil, server.WithConfirmWithin(window)) // for clients that die late because the machine is busy
 			t.take("holder")
 			p := t.call(0, "w")
 			t.queued(1)
