@@ -63,11 +63,7 @@ func TestDrain_HR_E2_AStreamThatFollowsALockEndsAtOnce(t *testing.T) {
 // withTLS returns the configuration of a service for TLS with HTTP/2.
 func withTLS(t *testing.T) *tls.Config {
 	t.Helper()
-	a := newAuthority(t)
-	a.service()
-	pair, err := tls.LoadX509KeyPair(a.path("service.pem"), a.path("service.key"))
-	noErr(t, err)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	return &tls.Config{Certificates: []tls.Certificate{*certify(t, t.TempDir(), "service", nil)}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 }
 
 func TestServe_HR_E7_EachListenerHasItsOwnTLS(t *testing.T) {

@@ -25,205 +25,147 @@ import (
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
-// authority signs certificates.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	dir  string
-}
-
-func newAuthority(t *testing.T) *authority {
+// certify makes a certificate for clients, and for services on the loopback interface. An authority
+// signs it, or it signs itself. It writes the certificate and its key to NAME.pem and NAME.key in dir.
+func certify(t *testing.T, dir, name string, authority *tls.Certificate) *tls.Certificate {
 	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
-	template := &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.cert, a.key = a.sign(template, "authority")
-	return a
-}
-
-// path returns the path of a file of the authority.
-func (a *authority) path(name string) string { return filepath.Join(a.dir, name) }
-
-// sign makes a certificate, and writes it and its key to NAME.pem and NAME.key.
-func (a *authority) sign(template *x509.Certificate, name string) (*x509.Certificate, *ecdsa.PrivateKey) {
-	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	noErr(a.t, err)
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
+	noErr(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: authority == nil, BasicConstraintsValid: true,
+	}
+	parent, signer := template, any(key)
+	if authority != nil {
+		parent, signer = authority.Leaf, authority.PrivateKey
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	noErr(a.t, err)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	noErr(a.t, err)
-	a.write(name+".pem", "CERTIFICATE", der)
-	a.write(name+".key", "PRIVATE KEY", private)
-	cert, err := x509.ParseCertificate(der)
-	noErr(a.t, err)
-	return cert, key
-}
-
-func (a *authority) write(name, kind string, der []byte) {
-	noErr(a.t, os.WriteFile(a.path(name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-}
-
-// service makes the certificate of a service on the loopback interface.
-func (a *authority) service() {
-	a.sign(&x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}, "service")
-}
-
-// client makes and returns a certificate with the given names.
-func (a *authority) client(template *x509.Certificate) tls.Certificate {
-	a.t.Helper()
-	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	a.sign(template, "client")
-	pair, err := tls.LoadX509KeyPair(a.path("client.pem"), a.path("client.key"))
-	noErr(a.t, err)
-	return pair
-}
-
-// startTLS serves a store in memory with the service's certificate.
-func (a *authority) startTLS(clients string, opts ...server.Option) (url string, files *auth.TLS) {
-	a.t.Helper()
-	a.service()
-	files, err := auth.OpenTLS(a.path("service.pem"), a.path("service.key"), clients)
-	noErr(a.t, err)
-	s, err := server.New(memdriver.New(), opts...)
-	noErr(a.t, err)
-	h := httptest.NewUnstartedServer(s)
-	h.TLS = files.Config()
-	h.StartTLS()
-	a.t.Cleanup(h.Close)
-	return h.URL, files
-}
-
-// by returns a client that trusts the authority and shows the certificates, if any.
-func (a *authority) by(certs ...tls.Certificate) *http.Client {
-	roots := x509.NewCertPool()
-	roots.AddCert(a.cert)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: certs, MinVersion: tls.VersionTLS12}}
-	a.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport}
-}
-
-// status sends a request to url, and returns the status.
-func status(t *testing.T, c *http.Client, url string) (int, error) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/locks/k", nil)
 	noErr(t, err)
-	res, err := c.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	return res.StatusCode, res.Body.Close()
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	noErr(t, err)
+	file := filepath.Join(dir, name)
+	noErr(t, os.WriteFile(file+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	noErr(t, os.WriteFile(file+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600))
+	pair, err := tls.LoadX509KeyPair(file+".pem", file+".key")
+	noErr(t, err)
+	return &pair
 }
 
-func TestTLS_H6_ClientCertificatesAreAskedForAndTellWhoAsks(t *testing.T) {
-	a := newAuthority(t)
+// shown returns a request by a connection with a client's certificate, which was verified.
+func shown(cert *x509.Certificate) *http.Request {
+	r := asWho("")
+	r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}}
+	return r
+}
+
+func TestTLS_H6_CertificatesTellWhoAsks(t *testing.T) {
 	file, _ := openAuth(t, `{"principals": [
 		{"name": "shop", "certificates": ["uri:spiffe://prod/shop", "dns:shop.internal"], "rights": [{"verbs": ["acquire"], "prefix": "k"}]},
 		{"name": "other", "certificates": ["cn:other", "email:other@example.org"], "rights": [{"verbs": ["acquire"], "prefix": "other/"}]}
 	]}`)
-	base, _ := a.startTLS(a.path("authority.pem"), server.WithAuthenticator(file))
-	spiffe := &url.URL{Scheme: "spiffe", Host: "prod", Path: "/shop"}
 	for _, row := range []struct {
-		name   string
-		client *http.Client
+		cert        x509.Certificate
+		file, every string // the principal of the file, and of a service without one
+	}{
+		{x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "prod", Path: "/shop"}}}, "shop", "spiffe://prod/shop"},
+		{x509.Certificate{DNSNames: []string{"x", "shop.internal"}}, "shop", "x"},
+		{x509.Certificate{Subject: pkix.Name{CommonName: "other"}}, "other", "other"},
+		{x509.Certificate{EmailAddresses: []string{"other@example.org"}}, "other", "other@example.org"},
+		{x509.Certificate{Subject: pkix.Name{CommonName: "shop.internal"}}, "", "shop.internal"}, // a name of another kind
+		{x509.Certificate{DNSNames: []string{"stranger"}}, "", "stranger"},
+		{x509.Certificate{}, "", ""},
+	} {
+		r := shown(&row.cert)
+		if p, err := file.Authenticate(r); name(p) != row.file || (err == nil) != (row.file != "") {
+			t.Errorf("%+v is %q, %v; want %q", row.cert, name(p), err, row.file)
+		}
+		p, err := auth.AnyCertificate().Authenticate(r)
+		if name(p) != row.every || (err == nil) != (row.every != "") {
+			t.Errorf("without a file %+v is %q, %v; want %q", row.cert, name(p), err, row.every)
+		}
+		// The page shares its data between equal principals.
+		if again, _ := auth.AnyCertificate().Authenticate(r); again != p {
+			t.Errorf("%v and %v differ", p, again)
+		}
+		for _, verb := range []auth.Verb{auth.Acquire, auth.Read, auth.Break} {
+			if p != nil && !(p.May(verb, "orders/1") && p.May(verb, "")) {
+				t.Errorf("%s may not %s", p.Name(), verb)
+			}
+		}
+	}
+	for _, a := range []auth.Authenticator{file, auth.AnyCertificate()} {
+		if p, err := a.Authenticate(asWho("")); err == nil {
+			t.Errorf("without a certificate: %s", p.Name())
+		}
+	}
+}
+
+func TestTLS_CertificatesAreAskedForAndReloaded(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	authority := certify(t, dir, "authority", nil)
+	certify(t, dir, "service", authority)
+	files, err := auth.OpenTLS(path("service.pem"), path("service.key"), path("authority.pem"))
+	noErr(t, err)
+	h := httptest.NewUnstartedServer(open(t, memdriver.New(), server.WithAuthenticator(auth.AnyCertificate())))
+	h.TLS = files.Config()
+	h.StartTLS()
+	t.Cleanup(h.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(authority.Leaf)
+	get := func(certs ...*tls.Certificate) (status int, serial string) {
+		t.Helper()
+		config := &tls.Config{RootCAs: roots}
+		for _, c := range certs { // also one that the service does not ask for
+			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }
+		}
+		transport := &http.Transport{TLSClientConfig: config}
+		defer transport.CloseIdleConnections()
+		res, err := (&http.Client{Transport: transport}).Get(h.URL + "/v1/locks/k")
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer res.Body.Close()
+		return res.StatusCode, res.TLS.PeerCertificates[0].SerialNumber.String()
+	}
+	for what, row := range map[string]struct {
+		certs  []*tls.Certificate
 		status int // 0: the connection is refused
 	}{
-		{"no certificate", a.by(), 401},
-		{"by URI", a.by(a.client(&x509.Certificate{URIs: []*url.URL{spiffe}})), 201},
-		{"by DNS name", a.by(a.client(&x509.Certificate{DNSNames: []string{"x", "shop.internal"}})), 409},
-		{"without the right", a.by(a.client(&x509.Certificate{Subject: pkix.Name{CommonName: "other"}})), 403},
-		{"by email, without the right", a.by(a.client(&x509.Certificate{EmailAddresses: []string{"other@example.org"}})), 403},
-		{"a name of another kind", a.by(a.client(&x509.Certificate{Subject: pkix.Name{CommonName: "shop.internal"}})), 401},
-		{"unknown", a.by(a.client(&x509.Certificate{DNSNames: []string{"stranger"}})), 401},
-		{"another authority's", a.by(newAuthority(t).client(&x509.Certificate{DNSNames: []string{"shop.internal"}})), 0},
+		"no certificate":                     {nil, 401},
+		"a certificate of the authority":     {[]*tls.Certificate{certify(t, dir, "client", authority)}, 200},
+		"a certificate of another authority": {[]*tls.Certificate{certify(t, t.TempDir(), "client", certify(t, t.TempDir(), "authority", nil))}, 0},
 	} {
-		got, err := status(t, row.client, base)
-		if got != row.status || (err == nil) != (row.status != 0) {
-			t.Errorf("%s: %d, %v; want %d", row.name, got, err, row.status)
+		if status, text := get(row.certs...); status != row.status {
+			t.Errorf("%s: %d %s, want %d", what, status, text, row.status)
 		}
 	}
-}
-
-func TestTLS_EveryCertificateCountsWithoutAnAuthFile(t *testing.T) {
-	a := newAuthority(t)
-	base, _ := a.startTLS(a.path("authority.pem"), server.WithAuthenticator(auth.AnyCertificate()))
-	for _, row := range []struct {
-		client *http.Client
-		status int
-	}{
-		{a.by(), 401},
-		{a.by(a.client(&x509.Certificate{Subject: pkix.Name{CommonName: "anybody"}})), 201},
-		{a.by(a.client(&x509.Certificate{})), 401},
-	} {
-		if got, err := status(t, row.client, base); got != row.status {
-			t.Errorf("%d, %v; want %d", got, err, row.status)
-		}
+	_, first := get()
+	noErr(t, os.WriteFile(path("service.pem"), []byte("no certificate"), 0o600))
+	err = files.Reload()
+	if _, now := get(); !errors.Is(err, driver.ErrInvalid) || now != first {
+		t.Errorf("after a wrong file: %v, and the certificate %s instead of %s", err, now, first)
 	}
-}
-
-// The page shares its data between equal principals, and makes it again for other principals.
-func TestTLS_ClientsOfOneNameAreEqualWithoutAnAuthFile(t *testing.T) {
-	as := func(name string) auth.Principal {
-		t.Helper()
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
-		r.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: name}}}}}
-		p, err := auth.AnyCertificate().Authenticate(r)
-		noErr(t, err)
-		return p
-	}
-	a, b := as("a"), as("b")
-	if a != as("a") || a == b {
-		t.Errorf("%v and %v", a, b)
-	}
-	for _, verb := range []auth.Verb{auth.Acquire, auth.Read, auth.Break} {
-		if !a.May(verb, "orders/1") || !a.May(verb, "") {
-			t.Errorf("%s may not %s", a.Name(), verb)
-		}
-	}
-}
-
-func TestTLS_ReloadTakesANewCertificateAndKeepsTheOldOneIfItIsWrong(t *testing.T) {
-	a := newAuthority(t)
-	base, files := a.startTLS("")
-	serial := func() *big.Int {
-		t.Helper()
-		c := a.by()
-		res, err := c.Get(base + "/health")
-		noErr(t, err)
-		defer res.Body.Close()
-		return res.TLS.PeerCertificates[0].SerialNumber
-	}
-	first := serial()
-	noErr(a.t, os.WriteFile(a.path("service.pem"), []byte("no certificate"), 0o600))
-	if err := files.Reload(); !errors.Is(err, driver.ErrInvalid) || serial().Cmp(first) != 0 {
-		t.Errorf("after a wrong file: %v", err)
-	}
-	a.service()
-	if err := files.Reload(); err != nil || serial().Cmp(first) == 0 {
-		t.Errorf("after a new one: %v", err)
+	certify(t, dir, "service", authority)
+	err = files.Reload()
+	if _, now := get(); err != nil || now == first {
+		t.Errorf("after another file: %v, and the certificate %s", err, now)
 	}
 }
 
 func TestTLS_FilesThatCannotBeUsedAreRefused(t *testing.T) {
-	a := newAuthority(t)
-	a.service()
-	a.sign(&x509.Certificate{}, "stranger")
-	cert, key := a.path("service.pem"), a.path("service.key")
+	dir := t.TempDir()
+	certify(t, dir, "service", nil)
+	certify(t, dir, "stranger", nil)
 	empty := writeFile(t, "empty.pem", "")
+	cert, key, none := filepath.Join(dir, "service.pem"), filepath.Join(dir, "service.key"), filepath.Join(dir, "none")
 	for name, files := range map[string][3]string{
-		"no certificate":   {a.path("none"), key, ""},
-		"no key":           {cert, a.path("none"), ""},
-		"another's key":    {cert, a.path("stranger.key"), ""},
+		"no certificate":   {none, key, ""},
+		"no key":           {cert, none, ""},
+		"another's key":    {cert, filepath.Join(dir, "stranger.key"), ""},
 		"empty":            {empty, key, ""},
-		"no authority":     {cert, key, a.path("none")},
+		"no authority":     {cert, key, none},
 		"authority, empty": {cert, key, empty},
 	} {
 		if _, err := auth.OpenTLS(files[0], files[1], files[2]); err == nil {
