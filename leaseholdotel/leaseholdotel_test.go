@@ -9,72 +9,69 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/leaseholdotel"
 )
 
 // lab is a client with traces and metrics.
 type lab struct {
+	*testing.T
 	*leasehold.Client
 	seen   *recorder
 	tracer trace.Tracer
 }
 
-// newLab returns a lab with another observer, too.
-func newLab(t *testing.T, d driver.Driver, other leasehold.Observer, opts ...leaseholdotel.Option) *lab {
-	t.Helper()
-	l := &lab{seen: new(recorder)}
-	l.tracer = l.seen.Tracer("test")
-	observer, err := leaseholdotel.New(append([]leaseholdotel.Option{
-		leaseholdotel.WithTracerProvider(l.seen),
-		leaseholdotel.WithMeterProvider(l.seen),
-	}, opts...)...)
-	must(t, err)
-	class := func(key string) string {
-		class, _, _ := strings.Cut(key, "/")
-		return class
-	}
-	l.Client, err = leasehold.New(d, leasehold.WithObserver(observer), leasehold.WithObserver(other), leasehold.WithClass(class))
-	must(t, err)
-	t.Cleanup(func() { _ = l.Close() })
-	return l
+// labs runs play in virtual time with a lab on the store of a recorder, which has another observer, too.
+func labs(t *testing.T, store func(*recorder) driver.Driver, other leasehold.Observer, play func(l *lab), opts ...leaseholdotel.Option) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lab{T: t, seen: new(recorder)}
+		l.tracer = l.seen.Tracer("test")
+		observer, err := leaseholdotel.New(append(opts, leaseholdotel.WithTracerProvider(l.seen), leaseholdotel.WithMeterProvider(l.seen))...)
+		ask.NoError(t, err)
+		class := func(key string) string {
+			class, _, _ := strings.Cut(key, "/")
+			return class
+		}
+		l.Client, err = leasehold.New(store(l.seen), leasehold.WithObserver(observer), leasehold.WithObserver(other), leasehold.WithClass(class))
+		ask.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		play(l)
+	})
+}
+
+// memory returns a function that returns the store.
+func memory(d *memdriver.Driver) func(*recorder) driver.Driver {
+	return func(*recorder) driver.Driver { return d }
 }
 
 // span returns the ended span of a name.
-func (l *lab) span(t *testing.T, name string) spanStub {
-	t.Helper()
+func (l *lab) span(name string) *span {
+	l.Helper()
 	all := l.seen.spans()
-	i := slices.IndexFunc(all, func(s spanStub) bool { return s.Name == name })
+	i := slices.IndexFunc(all, func(s *span) bool { return s.name == name })
 	if i < 0 {
-		t.Fatalf("no span %q among %d", name, len(all))
+		l.Fatalf("no span %q among %d", name, len(all))
 	}
 	return all[i]
 }
 
-// must ends the test if err is not nil.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // lock takes a lock.
-func (l *lab) lock(ctx context.Context, t *testing.T, key string) *leasehold.Lease {
-	t.Helper()
+func (l *lab) lock(ctx context.Context, key string) *leasehold.Lease {
+	l.Helper()
 	lease, err := l.Mutex(key).Lock(ctx)
-	must(t, err)
+	ask.NoError(l, err)
 	return lease
 }
 
-func attr(attrs []attribute.KeyValue, key string) string {
-	for _, kv := range attrs {
+// attr returns the value of an attribute.
+func (s *span) attr(key string) string {
+	for _, kv := range s.attrs {
 		if string(kv.Key) == key {
 			return fmt.Sprint(kv.Value.AsInterface())
 		}
@@ -82,199 +79,161 @@ func attr(attrs []attribute.KeyValue, key string) string {
 	return ""
 }
 
-func events(s spanStub) string {
-	var names []string
-	for _, e := range s.Events {
-		names = append(names, e.Name)
+// tells fails the test unless the span has the events, in their order, and the attribute.
+func (l *lab) tells(s *span, events, key, value string) {
+	l.Helper()
+	if got := strings.Join(s.events, " "); got != events || s.attr(key) != value {
+		l.Errorf("%s: %s, %v; want %s, and %s %q", s.name, got, s.attrs, events, key, value)
 	}
-	return strings.Join(names, " ")
 }
 
 // traced is a store that, like an instrumented client of one, adds a span to
 // each request.
 type traced struct {
 	*memdriver.Driver
-	tracer func() trace.Tracer
+	tracer trace.Tracer
 }
 
 func (d traced) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	ctx, span := d.tracer().Start(ctx, "store acquire")
+	ctx, span := d.tracer.Start(ctx, "store acquire")
 	defer span.End()
 	return d.Driver.Acquire(ctx, req)
 }
 
 func (d traced) Release(ctx context.Context, ref driver.Ref) (driver.Reply, error) {
-	ctx, span := d.tracer().Start(ctx, "store release")
+	ctx, span := d.tracer.Start(ctx, "store release")
 	defer span.End()
 	return d.Driver.Release(ctx, ref)
 }
 
 func TestTrace_GoesFromTheCallerThroughToTheStoreAndTheWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var l *lab
-		l = newLab(t, traced{memdriver.New(), func() trace.Tracer { return l.tracer }}, leasehold.Observer{})
-		ctx, caller := l.tracer.Start(t.Context(), "caller")
-		lease := l.lock(ctx, t, "orders/42")
+	store := func(r *recorder) driver.Driver { return traced{memdriver.New(), r.Tracer("store")} }
+	labs(t, store, leasehold.Observer{}, func(l *lab) {
+		ctx, caller := l.tracer.Start(l.Context(), "caller")
+		lease := l.lock(ctx, "orders/42")
 		_, work := l.tracer.Start(lease.Context(), "work")
 		work.End()
 		time.Sleep(15 * time.Second)
-		must(t, lease.Release())
+		ask.NoError(l, lease.Release())
 		caller.End()
-
-		id := func(name string) trace.SpanID { return l.span(t, name).SpanContext.SpanID() }
 		for name, parent := range map[string]string{
 			"acquire orders": "caller", "store acquire": "acquire orders", "hold orders": "caller",
 			"work": "hold orders", "store release": "hold orders", "release orders": "hold orders",
 		} {
-			s := l.span(t, name)
-			if s.Parent.SpanID() != id(parent) || s.SpanContext.TraceID() != caller.SpanContext().TraceID() {
-				t.Errorf("%s is not below %s", name, parent)
+			s := l.span(name)
+			if s.parent != l.span(parent).is.SpanID() || s.is.TraceID() != caller.SpanContext().TraceID() {
+				l.Errorf("%s is not below %s", name, parent)
 			}
 		}
-		asking, hold := l.span(t, "acquire orders"), l.span(t, "hold orders")
-		if events(asking) != "granted" || attr(asking.Attributes, "leasehold.outcome") != "granted" || attr(asking.Attributes, "leasehold.key") != "orders/42" {
-			t.Errorf("acquire: %s, %v", events(asking), asking.Attributes)
+		asking, hold := l.span("acquire orders"), l.span("hold orders")
+		l.tells(asking, "granted", "leasehold.outcome", "granted")
+		l.tells(asking, "granted", "leasehold.key", "orders/42")
+		l.tells(hold, "renewed", "leasehold.lease", lease.ID())
+		if took := hold.end.Sub(hold.start); took != 15*time.Second {
+			l.Errorf("held for %v", took)
 		}
-		if events(hold) != "renewed" || hold.EndTime.Sub(hold.StartTime) != 15*time.Second || attr(hold.Attributes, "leasehold.lease") != lease.ID() {
-			t.Errorf("hold: %s, %v", events(hold), hold.Attributes)
-		}
-		if len(hold.Links) != 1 || hold.Links[0].SpanContext.SpanID() != asking.SpanContext.SpanID() {
-			t.Errorf("hold is not linked to acquire: %v", hold.Links)
+		if len(hold.links) != 1 || hold.links[0].SpanContext.SpanID() != asking.is.SpanID() {
+			l.Errorf("hold is not linked to acquire: %v", hold.links)
 		}
 	})
 }
 
 func TestTrace_TellsOfAWaitAndOfALoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		l := newLab(t, store, leasehold.Observer{}, leaseholdotel.WithoutKeys())
-		first := l.lock(t.Context(), t, "k")
+	store := memdriver.New()
+	labs(t, memory(store), leasehold.Observer{}, func(l *lab) {
+		first := l.lock(l.Context(), "k")
 		got := make(chan *leasehold.Lease)
-		go func() {
-			lease, err := l.Mutex("k").Lock(context.Background())
-			if err != nil {
-				t.Error(err)
-			}
-			got <- lease
-		}()
+		go func() { got <- l.lock(context.WithoutCancel(l.Context()), "k") }()
 		time.Sleep(2 * time.Second)
 		l.seen.forget()
-		_, err := store.Break(t.Context(), "k", first.ID(), "stuck")
-		must(t, err)
+		_, err := store.Break(l.Context(), "k", first.ID(), "stuck")
+		ask.NoError(l, err)
 		<-got
 		<-first.Context().Done()
 		synctest.Wait()
 
-		asking, hold := l.span(t, "acquire k"), l.span(t, "hold k")
-		if events(asking) != "queued granted" || asking.EndTime.Sub(asking.StartTime) < 2*time.Second {
-			t.Errorf("acquire: %s", events(asking))
+		asking, hold := l.span("acquire k"), l.span("hold k")
+		if l.tells(asking, "queued granted", "leasehold.key", ""); asking.end.Sub(asking.start) < 2*time.Second {
+			l.Errorf("waited from %v to %v", asking.start, asking.end)
 		}
-		if !strings.HasSuffix(events(hold), "lost") || hold.Status.Code != codes.Error || !strings.Contains(hold.Status.Description, "stuck") || attr(hold.Attributes, "leasehold.reason") != "broken" {
-			t.Errorf("hold: %s, %v, %v", events(hold), hold.Status, hold.Attributes)
+		if !strings.HasSuffix(strings.Join(hold.events, " "), "lost") || hold.status != codes.Error || !strings.Contains(hold.description, "stuck") || hold.attr("leasehold.reason") != "broken" {
+			l.Errorf("hold: %s, %v %s, %v", hold.events, hold.status, hold.description, hold.attrs)
 		}
-		if key := attr(asking.Attributes, "leasehold.key"); key != "" {
-			t.Errorf("the key %q is reported", key)
-		}
-	})
+	}, leaseholdotel.WithoutKeys())
 }
 
 // Another observer may begin spans, too, which are active in the contexts that it returns.
 func TestTrace_KeepsItsSpansApartFromThoseOfAnotherObserver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begun := new(recorder)
-		begin := func(ctx context.Context, name string) context.Context {
-			ctx, _ = begun.Tracer("other").Start(ctx, name) // which never ends
-			return ctx
-		}
-		l := newLab(t, memdriver.New(), leasehold.Observer{
-			Acquire:  func(ctx context.Context, _ leasehold.LockInfo) context.Context { return begin(ctx, "other asks") },
-			Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context { return begin(ctx, "other holds") },
-		})
-		lease := l.lock(t.Context(), t, "k")
+	begun := new(recorder)
+	begin := func(ctx context.Context, name string) context.Context {
+		ctx, _ = begun.Tracer("other").Start(ctx, name) // which never ends
+		return ctx
+	}
+	other := leasehold.Observer{
+		Acquire:  func(ctx context.Context, _ leasehold.LockInfo) context.Context { return begin(ctx, "other asks") },
+		Acquired: func(ctx context.Context, _ leasehold.AcquiredInfo) context.Context { return begin(ctx, "other holds") },
+	}
+	labs(t, memory(memdriver.New()), other, func(l *lab) {
+		lease := l.lock(l.Context(), "k")
 		time.Sleep(15 * time.Second)
-		must(t, lease.Release())
+		ask.NoError(l, lease.Release())
 		if ended := begun.spans(); len(ended) != 0 {
-			t.Errorf("the span %q of the other observer has ended", ended[0].Name)
+			l.Errorf("the span %q of the other observer has ended", ended[0].name)
 		}
-		asking, hold, release := l.span(t, "acquire k"), l.span(t, "hold k"), l.span(t, "release k")
-		if events(asking) != "granted" || events(hold) != "renewed" || attr(hold.Attributes, "leasehold.reason") != "released" {
-			t.Errorf("acquire: %s; hold: %s, %v", events(asking), events(hold), hold.Attributes)
-		}
-		if len(hold.Links) != 1 || hold.Links[0].SpanContext.SpanID() != asking.SpanContext.SpanID() || release.Parent.SpanID() != hold.SpanContext.SpanID() {
-			t.Errorf("hold is linked to %v, and release is below %v", hold.Links, release.Parent)
+		asking, hold, release := l.span("acquire k"), l.span("hold k"), l.span("release k")
+		l.tells(asking, "granted", "leasehold.outcome", "granted")
+		l.tells(hold, "renewed", "leasehold.reason", "released")
+		if len(hold.links) != 1 || hold.links[0].SpanContext.SpanID() != asking.is.SpanID() || release.parent != hold.is.SpanID() {
+			l.Errorf("hold is linked to %v, and release is below %v", hold.links, release.parent)
 		}
 	})
 }
 
 func TestTrace_BusyIsNoError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := newLab(t, memdriver.New(), leasehold.Observer{})
-		l.lock(t.Context(), t, "k")
-		l.seen.forget()
-		if _, err := l.Mutex("k").TryLock(t.Context()); err == nil {
-			t.Fatal("granted twice")
+	labs(t, memory(memdriver.New()), leasehold.Observer{}, func(l *lab) {
+		l.lock(l.Context(), "k")
+		refused := func(lock leasehold.Locker, want codes.Code) *span {
+			l.seen.forget()
+			if _, err := lock.TryLock(l.Context()); err == nil {
+				l.Fatal("granted twice, or by a closed client")
+			}
+			s := l.span("acquire k")
+			if s.status != want {
+				l.Errorf("%v, %v", s.status, s.attrs)
+			}
+			return s
 		}
-		if s := l.span(t, "acquire k"); s.Status.Code != codes.Unset || attr(s.Attributes, "leasehold.outcome") != "held" {
-			t.Errorf("%v, %v", s.Status, s.Attributes)
-		}
-		l.seen.forget()
-		if _, err := l.Semaphore("k", 2).TryLock(t.Context()); err == nil {
-			t.Fatal("granted twice")
-		}
-		must(t, l.Close())
-		l.seen.forget()
-		if _, err := l.Mutex("k").TryLock(t.Context()); err == nil {
-			t.Fatal("granted by a closed client")
-		}
-		if s := l.span(t, "acquire k"); s.Status.Code != codes.Error {
-			t.Errorf("%v, %v", s.Status, s.Attributes)
-		}
+		l.tells(refused(l.Mutex("k"), codes.Unset), "", "leasehold.outcome", "held")
+		refused(l.Semaphore("k", 2), codes.Unset)
+		ask.NoError(l, l.Close())
+		refused(l.Mutex("k"), codes.Error)
 	})
 }
 
 func TestMetrics_MeasureALife(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		l := newLab(t, store, leasehold.Observer{})
-		lease := l.lock(t.Context(), t, "orders/42")
-		_, _ = l.Mutex("orders/42").TryLock(t.Context())
+	store := memdriver.New()
+	labs(t, memory(store), leasehold.Observer{}, func(l *lab) {
+		measures := func(want map[string]float64) {
+			l.Helper()
+			got := l.seen.measured()
+			for name, n := range want {
+				if is, ok := got[name]; is != n || !ok {
+					l.Errorf("%s is %v, want %v, in %v", name, is, n, got)
+				}
+			}
+		}
+		lease := l.lock(l.Context(), "orders/42")
+		_, _ = l.Mutex("orders/42").TryLock(l.Context())
 		time.Sleep(25 * time.Second)
-		if got := l.sums(t); got["leasehold.leases"] != 1 || got["leasehold.acquisitions outcome=granted"] != 1 || got["leasehold.acquisitions outcome=held"] != 1 {
-			t.Errorf("while it was held: %v", got)
-		}
-		_, err := store.Release(t.Context(), driver.Ref{Key: "orders/42", ID: lease.ID()})
-		must(t, err)
+		measures(map[string]float64{"leasehold.leases": 1, "leasehold.acquisitions outcome=granted": 1, "leasehold.acquisitions outcome=held": 1})
+		_, err := store.Release(l.Context(), driver.Ref{Key: "orders/42", ID: lease.ID()})
+		ask.NoError(l, err)
 		if err := lease.Release(); err == nil {
-			t.Error("a lost lease was released")
+			l.Error("a lost lease was released")
 		}
-		got := l.sums(t)
-		for name, want := range map[string]float64{
+		measures(map[string]float64{
 			"leasehold.leases": 0, "leasehold.hold.duration": 25, "leasehold.wait.duration": 0,
 			"leasehold.renewals outcome=confirmed": 2, "leasehold.losses reason=release": 1, "leasehold.releases outcome=lost": 1,
-		} {
-			if got[name] != want {
-				t.Errorf("%s is %v, want %v", name, got[name], want)
-			}
-		}
+		})
 	})
-}
-
-// sums adds up the measurements by instrument and by outcome or reason, and
-// refuses a key among the attributes.
-func (l *lab) sums(t *testing.T) map[string]float64 {
-	t.Helper()
-	sums := make(map[string]float64)
-	for _, m := range l.seen.measurements() {
-		name := m.name
-		for _, kv := range m.attrs.ToSlice() {
-			switch value := fmt.Sprint(kv.Value.AsInterface()); {
-			case strings.Contains(value, "42"):
-				t.Errorf("%s names the key: %s=%s", name, kv.Key, value)
-			case kv.Key == "leasehold.outcome" || kv.Key == "leasehold.reason":
-				name += " " + strings.TrimPrefix(string(kv.Key), "leasehold.") + "=" + value
-			}
-		}
-		sums[name] += m.n
-	}
-	return sums
 }

@@ -3,7 +3,9 @@ package leaseholdotel_test
 import (
 	"context"
 	"encoding/binary"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,16 +23,11 @@ type recorder struct {
 	notrace.TracerProvider
 	nometric.MeterProvider
 
-	mu       sync.Mutex
-	ids      uint64
-	ended    []spanStub
-	measured []measurement
+	mu    sync.Mutex
+	begun uint64
+	ended []*span
+	sums  map[string]float64 // by instrument and attributes, without the class orders and the kind mutex
 }
-
-var (
-	_ trace.TracerProvider = (*recorder)(nil)
-	_ metric.MeterProvider = (*recorder)(nil)
-)
 
 func (r *recorder) Tracer(string, ...trace.TracerOption) trace.Tracer { return tracer{r: r} }
 
@@ -44,37 +41,31 @@ func (r *recorder) forget() {
 }
 
 // spans returns the ended spans.
-func (r *recorder) spans() []spanStub {
+func (r *recorder) spans() []*span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.ended)
 }
 
-// child is the context of a new span: of the parent's trace, or of a new one.
-func (r *recorder) child(parent trace.SpanContext) trace.SpanContext {
+// measured returns the sums.
+func (r *recorder) measured() map[string]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ids++
-	c := trace.SpanContextConfig{TraceID: parent.TraceID(), TraceFlags: trace.FlagsSampled}
-	binary.BigEndian.PutUint64(c.SpanID[:], r.ids)
-	if !parent.IsValid() {
-		binary.BigEndian.PutUint64(c.TraceID[:], r.ids)
-	}
-	return trace.NewSpanContext(c)
+	return maps.Clone(r.sums)
 }
 
-// spanStub is an ended span.
-type spanStub struct {
-	Name                string
-	SpanContext, Parent trace.SpanContext
-	StartTime, EndTime  time.Time
-	Attributes          []attribute.KeyValue
-	Events              []struct{ Name string }
-	Links               []trace.Link
-	Status              struct {
-		Code        codes.Code
-		Description string
+func (r *recorder) measure(name string, attrs attribute.Set, n float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, kv := range attrs.ToSlice() {
+		if value := kv.Value.AsString(); value != "orders" && value != "mutex" {
+			name += " " + strings.TrimPrefix(string(kv.Key), "leasehold.") + "=" + value
+		}
 	}
+	if r.sums == nil {
+		r.sums = make(map[string]float64)
+	}
+	r.sums[name] += n
 }
 
 type tracer struct {
@@ -82,14 +73,29 @@ type tracer struct {
 	r *recorder
 }
 
+// Start begins a span of the parent's trace, or of a new one.
 func (t tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	c := trace.NewSpanStartConfig(opts...)
-	s := &span{r: t.r, stub: spanStub{Name: name, Parent: trace.SpanContextFromContext(ctx), StartTime: c.Timestamp(), Attributes: c.Attributes(), Links: c.Links()}}
-	s.stub.SpanContext = t.r.child(s.stub.Parent)
-	if s.stub.StartTime.IsZero() {
-		s.stub.StartTime = time.Now()
+	parent := trace.SpanContextFromContext(ctx)
+	s := &span{r: t.r, name: name, parent: parent.SpanID(), start: timeOf(c.Timestamp()), attrs: c.Attributes(), links: c.Links()}
+	t.r.mu.Lock()
+	defer t.r.mu.Unlock()
+	t.r.begun++
+	is := trace.SpanContextConfig{TraceID: parent.TraceID(), TraceFlags: trace.FlagsSampled}
+	binary.BigEndian.PutUint64(is.SpanID[:], t.r.begun)
+	if !parent.IsValid() {
+		binary.BigEndian.PutUint64(is.TraceID[:], t.r.begun)
 	}
+	s.is = trace.NewSpanContext(is)
 	return trace.ContextWithSpan(ctx, s), s
+}
+
+// timeOf returns the time that an option states, or else the present time.
+func timeOf(stated time.Time) time.Time {
+	if stated.IsZero() {
+		return time.Now()
+	}
+	return stated
 }
 
 // span records until it ends.
@@ -97,71 +103,46 @@ type span struct {
 	notrace.Span
 	r *recorder
 
-	mu   sync.Mutex
-	stub spanStub
-	over bool
+	name        string
+	is          trace.SpanContext
+	parent      trace.SpanID
+	start, end  time.Time
+	attrs       []attribute.KeyValue
+	events      []string
+	links       []trace.Link
+	status      codes.Code
+	description string
 }
 
-func (s *span) SpanContext() trace.SpanContext { return s.stub.SpanContext }
-
-func (s *span) IsRecording() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.over
-}
+func (s *span) SpanContext() trace.SpanContext { return s.is }
 
 // record changes a span that has not ended.
-func (s *span) record(change func(*spanStub)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.over {
-		change(&s.stub)
+func (s *span) record(change func()) {
+	s.r.mu.Lock()
+	defer s.r.mu.Unlock()
+	if s.end.IsZero() {
+		change()
 	}
 }
 
 func (s *span) AddEvent(name string, _ ...trace.EventOption) {
-	s.record(func(stub *spanStub) { stub.Events = append(stub.Events, struct{ Name string }{name}) })
+	s.record(func() { s.events = append(s.events, name) })
 }
 
 func (s *span) SetAttributes(attrs ...attribute.KeyValue) {
-	s.record(func(stub *spanStub) { stub.Attributes = append(stub.Attributes, attrs...) })
+	s.record(func() { s.attrs = append(s.attrs, attrs...) })
 }
 
 func (s *span) SetStatus(code codes.Code, description string) {
-	s.record(func(stub *spanStub) { stub.Status.Code, stub.Status.Description = code, description })
+	s.record(func() { s.status, s.description = code, description })
 }
 
 func (s *span) End(opts ...trace.SpanEndOption) {
-	c := trace.NewSpanEndConfig(opts...)
-	s.record(func(stub *spanStub) {
-		s.over = true
-		if stub.EndTime = c.Timestamp(); stub.EndTime.IsZero() {
-			stub.EndTime = time.Now()
-		}
-		s.r.mu.Lock()
-		defer s.r.mu.Unlock()
-		s.r.ended = append(s.r.ended, *stub)
+	s.record(func() {
+		c := trace.NewSpanEndConfig(opts...)
+		s.end = timeOf(c.Timestamp())
+		s.r.ended = append(s.r.ended, s)
 	})
-}
-
-// measurement is one, of an instrument with a name.
-type measurement struct {
-	name  string
-	attrs attribute.Set
-	n     float64
-}
-
-func (r *recorder) measure(name string, attrs attribute.Set, n float64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.measured = append(r.measured, measurement{name, attrs, n})
-}
-
-// measurements returns all, in their order.
-func (r *recorder) measurements() []measurement {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.measured)
 }
 
 type meter struct {
