@@ -2,6 +2,8 @@ package leaseholdprom_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/leaseholdprom"
 )
 
@@ -26,30 +29,40 @@ func open(t *testing.T, store *memdriver.Driver, class func(string) string) (*le
 	t.Helper()
 	m := leaseholdprom.New()
 	c, err := leasehold.New(store, leasehold.WithObserver(m.Observer()), leasehold.WithClass(class))
-	noErr(t, err)
+	ask.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c, m
-}
-
-func noErr(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func want(t *testing.T, m *leaseholdprom.Metrics, text string, names ...string) {
-	t.Helper()
-	noErr(t, testutil.CollectAndCompare(m, strings.NewReader(text), names...))
 }
 
 func take(t *testing.T, lock leasehold.Locker) *leasehold.Lease {
 	t.Helper()
 	l, err := lock.TryLock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ask.NoError(t, err)
 	return l
+}
+
+// measured returns the values of all counters and gauges, and the sums of all histograms, by the values
+// of their labels.
+func measured(t *testing.T, m *leaseholdprom.Metrics) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(m)
+	families, err := r.Gather()
+	ask.NoError(t, err)
+	all := make(map[string]float64)
+	for _, f := range families {
+		for _, metric := range f.Metric {
+			name, ok := strings.CutPrefix(f.GetName(), "leasehold_")
+			if !ok {
+				t.Errorf("the metric %s has no prefix", name)
+			}
+			for _, l := range metric.Label {
+				name += fmt.Sprintf(" %s=%s", l.GetName(), l.GetValue())
+			}
+			all[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + metric.GetHistogram().GetSampleSum()
+		}
+	}
+	return all
 }
 
 func TestMetrics_CountOutcomesAndLossesWithoutNamingKeys(t *testing.T) {
@@ -64,59 +77,57 @@ func TestMetrics_CountOutcomesAndLossesWithoutNamingKeys(t *testing.T) {
 			}
 		}
 		time.Sleep(55 * time.Second)
-		noErr(t, l.Release())
+		ask.NoError(t, l.Release())
 		broken, deleted, late := take(t, c.Mutex("orders/43")), take(t, c.Mutex("orders/44")), take(t, c.Mutex("orders/45"))
-		noErr(t, c.Break(t.Context(), "orders/43", broken.ID(), "stuck"))
+		ask.NoError(t, c.Break(t.Context(), "orders/43", broken.ID(), "stuck"))
 		for _, l := range []*leasehold.Lease{deleted, late} {
 			_, err := store.Release(t.Context(), driver.Ref{Key: l.Key(), ID: l.ID()})
-			noErr(t, err)
+			ask.NoError(t, err)
 		}
-		if err := late.Release(); err == nil {
-			t.Error("a lost lease was released")
-		}
-		<-broken.Context().Done()
-		<-deleted.Context().Done()
-		synctest.Wait()
-		for _, l := range []*leasehold.Lease{broken, deleted} {
+		lost := func(l *leasehold.Lease) {
 			if err := l.Release(); err == nil {
 				t.Error("a lost lease was released")
 			}
 		}
+		lost(late)
+		<-broken.Context().Done()
+		<-deleted.Context().Done()
+		synctest.Wait()
+		lost(broken)
+		lost(deleted)
 		take(t, c.Mutex("orders/46"))
-		want(t, m, `
-# HELP leasehold_acquisitions_total Calls that asked for a lock, by outcome.
-# TYPE leasehold_acquisitions_total counter
-leasehold_acquisitions_total{class="gpu",kind="semaphore",outcome="granted"} 1
-leasehold_acquisitions_total{class="orders",kind="mutex",outcome="granted"} 5
-leasehold_acquisitions_total{class="orders",kind="mutex",outcome="held"} 3
-# HELP leasehold_held_leases Leases that are held.
-# TYPE leasehold_held_leases gauge
-leasehold_held_leases{class="gpu",kind="semaphore"} 1
-leasehold_held_leases{class="orders",kind="mutex"} 1
-# HELP leasehold_losses_total Leases that ended before they were released, by reason.
-# TYPE leasehold_losses_total counter
-leasehold_losses_total{class="gpu",reason="broken"} 0
-leasehold_losses_total{class="gpu",reason="expired"} 0
-leasehold_losses_total{class="gpu",reason="failed"} 0
-leasehold_losses_total{class="gpu",reason="gone"} 0
-leasehold_losses_total{class="gpu",reason="release"} 0
-leasehold_losses_total{class="orders",reason="broken"} 1
-leasehold_losses_total{class="orders",reason="expired"} 0
-leasehold_losses_total{class="orders",reason="failed"} 0
-leasehold_losses_total{class="orders",reason="gone"} 1
-leasehold_losses_total{class="orders",reason="release"} 1
-# HELP leasehold_releases_total Releases of leases, by outcome.
-# TYPE leasehold_releases_total counter
-leasehold_releases_total{class="orders",outcome="confirmed"} 3
-leasehold_releases_total{class="orders",outcome="lost"} 1
-# HELP leasehold_renewals_total Renewals of leases, by outcome.
-# TYPE leasehold_renewals_total counter
-leasehold_renewals_total{class="gpu",outcome="confirmed"} 6
-leasehold_renewals_total{class="gpu",outcome="failed"} 0
-leasehold_renewals_total{class="orders",outcome="confirmed"} 5
-leasehold_renewals_total{class="orders",outcome="failed"} 0
-leasehold_renewals_total{class="orders",outcome="lost"} 1
-`, "leasehold_acquisitions_total", "leasehold_held_leases", "leasehold_releases_total", "leasehold_renewals_total", "leasehold_losses_total")
+		got := measured(t, m)
+		maps.DeleteFunc(got, func(name string, _ float64) bool { return strings.Contains(name, "_seconds ") })
+		if want := map[string]float64{
+			"acquisitions_total class=gpu kind=semaphore outcome=granted": 1,
+			"acquisitions_total class=orders kind=mutex outcome=granted":  5,
+			"acquisitions_total class=orders kind=mutex outcome=held":     3,
+
+			"held_leases class=gpu kind=semaphore": 1,
+			"held_leases class=orders kind=mutex":  1,
+
+			"losses_total class=gpu reason=broken":     0,
+			"losses_total class=gpu reason=expired":    0,
+			"losses_total class=gpu reason=failed":     0,
+			"losses_total class=gpu reason=gone":       0,
+			"losses_total class=gpu reason=release":    0,
+			"losses_total class=orders reason=broken":  1,
+			"losses_total class=orders reason=expired": 0,
+			"losses_total class=orders reason=failed":  0,
+			"losses_total class=orders reason=gone":    1,
+			"losses_total class=orders reason=release": 1,
+
+			"releases_total class=orders outcome=confirmed": 3,
+			"releases_total class=orders outcome=lost":      1,
+
+			"renewals_total class=gpu outcome=confirmed":    6,
+			"renewals_total class=gpu outcome=failed":       0,
+			"renewals_total class=orders outcome=confirmed": 5,
+			"renewals_total class=orders outcome=failed":    0,
+			"renewals_total class=orders outcome=lost":      1,
+		}; !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
 		problems, err := testutil.CollectAndLint(m)
 		if err != nil || len(problems) > 0 {
 			t.Errorf("%v, %v", problems, err)
@@ -126,12 +137,10 @@ leasehold_renewals_total{class="orders",outcome="lost"} 1
 
 func TestMetrics_TakeAClassThatIsCutWithinACharacter(t *testing.T) {
 	c, m := open(t, memdriver.New(), func(key string) string { return key[:1] })
-	noErr(t, take(t, c.Mutex("édition/7")).Release())
-	want(t, m, `
-# HELP leasehold_releases_total Releases of leases, by outcome.
-# TYPE leasehold_releases_total counter
-leasehold_releases_total{class="�",outcome="confirmed"} 1
-`, "leasehold_releases_total")
+	ask.NoError(t, take(t, c.Mutex("édition/7")).Release())
+	if got := measured(t, m); got["releases_total class=� outcome=confirmed"] != 1 {
+		t.Errorf("%v", got)
+	}
 }
 
 func TestMetrics_MeasureWaitHandoverAndHold(t *testing.T) {
@@ -147,50 +156,23 @@ func TestMetrics_MeasureWaitHandoverAndHold(t *testing.T) {
 				return
 			}
 			time.Sleep(5 * time.Second)
-			noErr(t, l.Release())
+			if err := l.Release(); err != nil {
+				t.Error(err)
+			}
 		}()
 		time.Sleep(3 * time.Second)
-		if n := testutil.CollectAndCount(m, "leasehold_waiters"); n != 1 {
-			t.Errorf("%d series of waiters", n)
+		const labels = " class=k kind=mutex"
+		if got := measured(t, m); got["waiters"+labels] != 1 {
+			t.Errorf("%v", got)
 		}
-		want(t, m, `
-# HELP leasehold_waiters Calls that wait for a lock.
-# TYPE leasehold_waiters gauge
-leasehold_waiters{class="k",kind="mutex"} 1
-`, "leasehold_waiters")
-		noErr(t, first.Release())
+		ask.NoError(t, first.Release())
 		<-done
-		sum := sums(t, m)
-		if sum["leasehold_wait_seconds"] != 3 || sum["leasehold_hold_seconds"] != 8 {
-			t.Errorf("waited and held %v", sum)
-		}
 		// In virtual time the message takes no time, but the bound on the store's
 		// clock allows for its drift.
-		if got := sum["leasehold_handoff_seconds"]; got <= 0 || got > 0.1 {
-			t.Errorf("handed off in %v", got)
+		got := measured(t, m)
+		waiters, ok := got["waiters"+labels]
+		if waiters != 0 || !ok || got["wait_seconds"+labels] != 3 || got["hold_seconds"+labels] != 8 || got["handoff_seconds"+labels] <= 0 || got["handoff_seconds"+labels] > 0.1 {
+			t.Errorf("%v", got)
 		}
-		want(t, m, `
-# HELP leasehold_waiters Calls that wait for a lock.
-# TYPE leasehold_waiters gauge
-leasehold_waiters{class="k",kind="mutex"} 0
-`, "leasehold_waiters")
 	})
-}
-
-// sums adds up the observations of each histogram.
-func sums(t *testing.T, m *leaseholdprom.Metrics) map[string]float64 {
-	t.Helper()
-	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(m)
-	families, err := r.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := make(map[string]float64)
-	for _, f := range families {
-		for _, metric := range f.Metric {
-			sum[f.GetName()] += metric.GetHistogram().GetSampleSum()
-		}
-	}
-	return sum
 }
