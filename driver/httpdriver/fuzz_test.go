@@ -2,10 +2,10 @@ package httpdriver_test
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,10 +28,21 @@ func (c *canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
+// transport is a [http.RoundTripper].
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// over returns a driver on a service whose answers are those of f.
+func over(tb testing.TB, f transport) *httpdriver.Driver {
+	tb.Helper()
+	return open(tb, "http://service", httpdriver.WithClient(&http.Client{Transport: f}))
+}
+
 // answering returns a driver on a service with the same answer to each request.
 func answering(tb testing.TB, c *canned) *httpdriver.Driver {
 	tb.Helper()
-	return open(tb, "http://service", httpdriver.WithClient(&http.Client{Transport: c}))
+	return over(tb, c.RoundTrip)
 }
 
 // FuzzAnswer looks for answers from which the driver takes something that is not in them.
@@ -82,11 +93,13 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("event:ready\ndata:null\n\nevent: lock\ndata: {}\n\n"))
 	f.Add([]byte("data: x\n\n\r\nevent: ask\n\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
 		ended := make(chan struct{})
-		transport := &endless{canned{200, "text/event-stream", text}, ctx, ended}
-		d := open(t, "http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
+		answer := canned{200, "text/event-stream", text}
+		d := over(t, func(r *http.Request) (*http.Response, error) {
+			res, err := answer.RoundTrip(r)
+			res.Body = body{res.Body, sync.OnceFunc(func() { close(ended) })}
+			return res, err
+		})
 		sub, err := d.Watch(func(h driver.Hint) {
 			if h.Kind == driver.HintGranted && !strings.Contains(string(text), "granted") {
 				t.Errorf("%+v of %q", h, text)
@@ -99,32 +112,13 @@ func FuzzStream(f *testing.F) {
 	})
 }
 
-// endless closes ended when its only stream has been read to its end, and opens no
-// other stream.
-type endless struct {
-	canned
-	ctx   context.Context
-	ended chan struct{}
+// body is the body of an answer, which calls closed at its end.
+type body struct {
+	io.Reader
+	closed func()
 }
 
-func (e *endless) RoundTrip(r *http.Request) (*http.Response, error) {
-	res, err := e.canned.RoundTrip(r)
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{res.Body, closer(func() {
-		select {
-		case <-e.ended:
-		default:
-			close(e.ended)
-		}
-	})}
-	return res, err
-}
-
-type closer func()
-
-func (c closer) Close() error {
-	c()
+func (b body) Close() error {
+	b.closed()
 	return nil
 }

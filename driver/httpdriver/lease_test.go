@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/ask"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 	"github.com/leasehold-go/leasehold/internal/wire"
 	"github.com/leasehold-go/leasehold/server"
 )
@@ -30,28 +30,17 @@ func TestAcquire_TellsOfWhatTheServiceHasOnItsWay(t *testing.T) {
 	}
 }
 
-// slow is a store whose first request from a client other than the holder arrives late.
-type slow struct {
-	driver.Driver
-
-	mu   sync.Mutex
-	late *driver.Request
-}
-
-func (s *slow) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.late == nil && req.ID != "holder" {
-		s.late = &req
-		return driver.Reply{}, errors.New("no answer")
-	}
-	return s.Driver.Acquire(ctx, req)
-}
-
 // The service asks its store twice, and the second time the lock is held. The first request is
 // still on its way, and must not lock for a client that has gone.
 func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *testing.T) {
-	store := &slow{Driver: memdriver.New()}
+	var late *driver.Request
+	store := intercept.New(memdriver.New(), func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+		if m.Verb == intercept.Acquire && m.Request.ID != "holder" && late == nil {
+			late = &m.Request
+			return errors.New("no answer")
+		}
+		return send(ctx)
+	})
 	ask.Acquire(t, store, request("k", "holder"), driver.Granted)
 	client := clientOf(t, open(t, listen(t, service(t, store))))
 	if _, err := client.Mutex("k").TryLock(t.Context()); !errors.Is(err, leasehold.ErrHeld) {
@@ -59,7 +48,7 @@ func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *tes
 	}
 	noErr(t, client.Close()) // waits for the undo
 	ask.Release(t, store, "k", "holder")
-	if reply, err := store.Acquire(t.Context(), *store.late); err != nil || reply.State == driver.Granted {
+	if reply, err := store.Acquire(t.Context(), *late); err != nil || reply.State == driver.Granted {
 		t.Errorf("the late request: state %d, %v; want it refused", reply.State, err)
 	}
 }
@@ -127,16 +116,4 @@ func TestRenew_P3_AReplicaThatAllowsLessEndsNoLease(t *testing.T) {
 		}
 		noErr(t, l.Release())
 	})
-}
-
-// Only the release states how long the lock stays closed, and then it is too late to refuse
-// the minimum hold.
-func TestRelease_AMinimumHoldMayBeLongerThanTheServiceAllowsLeases(t *testing.T) {
-	d := open(t, listen(t, service(t, memdriver.New(), server.WithMaxTTL(time.Minute))))
-	client := clientOf(t, d, leasehold.WithMinHold(24*time.Hour))
-	noErr(t, locked(t, client, "k").Release())
-	held := new(leasehold.HeldError)
-	if _, err := client.Mutex("k").TryLock(t.Context()); !errors.As(err, &held) || !held.Closed || held.Remaining < 23*time.Hour {
-		t.Errorf("afterwards: %v, %+v", err, held)
-	}
 }

@@ -1,6 +1,7 @@
 package httpdriver_test
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
@@ -65,35 +66,26 @@ func TestTLS_HR_E8_AWrongConnectionIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// retrying is a transport that repeats each request, and cannot connect the second
-// time.
-type retrying struct{ first, second http.RoundTripper }
-
-func (r retrying) RoundTrip(req *http.Request) (*http.Response, error) {
-	again := req.Clone(req.Context())
-	if req.GetBody != nil {
-		again.Body, _ = req.GetBody()
-	}
-	if res, err := r.first.RoundTrip(req); err == nil {
-		_ = res.Body.Close()
-	}
-	return r.second.RoundTrip(again)
-}
-
-// The first of two tries has reached the service.
+// A transport repeats a request that has reached the service, and cannot connect the second time.
 func TestTransport_HR_C6_AConnectionThatFailsAfterOneThatDidNotIsUnknown(t *testing.T) {
-	url := listen(t, aService(t))
-	refused := &http.Transport{DialContext: (&net.Dialer{Control: refuse}).DialContext}
+	refused := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	}}
 	well := new(http.Transport)
 	defer well.CloseIdleConnections()
-	d := open(t, url, httpdriver.WithClient(&http.Client{Transport: retrying{well, refused}}))
+	twice := transport(func(r *http.Request) (*http.Response, error) {
+		again := r.Clone(r.Context())
+		again.Body, _ = r.GetBody()
+		if res, err := well.RoundTrip(r); err == nil {
+			_ = res.Body.Close()
+		}
+		return refused.RoundTrip(again)
+	})
+	d := open(t, listen(t, aService(t)), httpdriver.WithClient(&http.Client{Transport: twice}))
 	if _, err := d.Acquire(t.Context(), request("k", "a")); err == nil || isCertain(err) {
 		t.Errorf("%v, want an unknown outcome", err)
 	}
 }
-
-// refuse fails a dial.
-func refuse(string, string, syscall.RawConn) error { return syscall.ECONNREFUSED }
 
 // discard drops the log of a server whose clients fail on purpose.
 var discard = log.New(io.Discard, "", 0)
