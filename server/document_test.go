@@ -22,20 +22,6 @@ import (
 	"github.com/leasehold-go/leasehold/server/auth"
 )
 
-// documentOf returns the document of a service with a page, and the service's routes.
-func documentOf(t *testing.T, mode server.PageMode) (doc *openapi3.T, routes []server.Route) {
-	t.Helper()
-	s := open(t, memdriver.New(), server.WithPage(mode))
-	doc, err := openapi3.NewLoader().LoadFromData(s.OpenAPI())
-	noErr(t, err)
-	for name := range doc.Components.Schemas {
-		if !strings.Contains(string(s.OpenAPI()), `"#/components/schemas/`+name+`"`) && mode == server.PageFull {
-			t.Errorf("nothing refers to the schema %s", name)
-		}
-	}
-	return doc, s.Routes()
-}
-
 // operation is an operation in the form in which the document and a route are compared.
 type operation struct {
 	ID, Summary, Description, Body string
@@ -153,21 +139,39 @@ func operationOf(rt *server.Route) operation {
 }
 
 func TestOpenAPI_DescribesTheRoutes(t *testing.T) {
-	for _, mode := range []server.PageMode{server.PageOff, server.PageFull} {
-		doc, routes := documentOf(t, mode)
-		for i := range routes {
-			rt := &routes[i]
-			op := doc.Paths.Value(rt.Path).GetOperation(rt.Method)
-			if got, want := described(t, doc, op), operationOf(rt); !reflect.DeepEqual(got, want) {
-				t.Errorf("%s %s:\n%+v, want\n%+v", rt.Method, rt.Path, got, want)
-			}
-			doc.Paths.Value(rt.Path).SetOperation(rt.Method, nil)
+	c := theContract()
+	for i := range c.routes {
+		rt := &c.routes[i].Route
+		op := c.doc.Paths.Value(rt.Path).GetOperation(rt.Method)
+		if got, want := described(t, c.doc, op), operationOf(rt); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s %s:\n%+v, want\n%+v", rt.Method, rt.Path, got, want)
 		}
-		for path, item := range doc.Paths.Map() {
-			for method := range item.Operations() {
+	}
+	for path, item := range c.doc.Paths.Map() {
+		for method := range item.Operations() {
+			if !slices.ContainsFunc(c.routes, func(r rule) bool { return r.Method == method && r.Path == path }) {
 				t.Errorf("there is no route for %s %s", method, path)
 			}
 		}
+	}
+	for name := range c.doc.Components.Schemas {
+		if !strings.Contains(string(c.text), `"#/components/schemas/`+name+`"`) {
+			t.Errorf("nothing refers to the schema %s", name)
+		}
+	}
+}
+
+func TestOpenAPI_HasNoPathsOfThePageWithoutThePage(t *testing.T) {
+	s := open(t, memdriver.New())
+	var doc struct{ Paths map[string]any }
+	noErr(t, json.Unmarshal(s.OpenAPI(), &doc))
+	var paths []string
+	for _, rt := range s.Routes() {
+		paths = append(paths, rt.Path)
+	}
+	slices.Sort(paths)
+	if got := slices.Sorted(maps.Keys(doc.Paths)); !slices.Equal(got, slices.Compact(paths)) {
+		t.Errorf("%q, want %q", got, paths)
 	}
 }
 
@@ -217,9 +221,9 @@ func kindOf(t reflect.Type) string {
 // TestOpenAPI_DescribesTheTypes: requests may have no other fields, and answers may have more in
 // later versions.
 func TestOpenAPI_DescribesTheTypes(t *testing.T) {
-	doc, routes := documentOf(t, server.PageFull)
+	c := theContract()
 	closed, seen := make(map[string]bool), make(map[string]bool)
-	for _, rt := range routes {
+	for _, rt := range c.routes {
 		if rt.Body != nil {
 			closed[kindOf(reflect.TypeOf(rt.Body))] = true
 		}
@@ -234,7 +238,7 @@ func TestOpenAPI_DescribesTheTypes(t *testing.T) {
 			return
 		}
 		seen[name] = true
-		ref := doc.Components.Schemas[name]
+		ref := c.doc.Components.Schemas[name]
 		if ref == nil {
 			t.Errorf("there is no schema %s", name)
 			return
@@ -262,7 +266,7 @@ func TestOpenAPI_DescribesTheTypes(t *testing.T) {
 			t.Errorf("%s: additional properties: %v", name, got.AdditionalProperties)
 		}
 	}
-	for _, rt := range routes {
+	for _, rt := range c.routes {
 		bodies := append(slices.Collect(maps.Values(rt.Refusals)), wire.Problem{}, rt.Body, rt.Reply)
 		for _, body := range bodies {
 			if body != nil {

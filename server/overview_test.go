@@ -63,7 +63,7 @@ func TestOverview_OneClientLeavesRoomForOthers(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var crowd sync.WaitGroup
 		var refused atomic.Int64
-		for i := range 50 {
+		for i := range 20 {
 			crowd.Go(func() {
 				for n := 0; ctx.Err() == nil; n++ {
 					got := askAs(t, "shop", "GET", fmt.Sprintf("%s/v1/overview?prefix=%d-%d", base, i, n), "")

@@ -109,7 +109,7 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 
 // A store announces a break to every stream.
 func TestRights_ABreakIsToldToThoseWhoMayAcquireOrRead(t *testing.T) {
-	offices(t, func(t *office) {
+	offices(t, "", func(t *office) {
 		streams := make(map[string]*hearing)
 		for _, who := range []string{"shop", "desk", "admin"} {
 			streams[who] = t.open(who, "/v1/events")

@@ -24,11 +24,11 @@ type office struct {
 	path, base string
 }
 
-// offices runs play with a service that has roles.
-func offices(t *testing.T, play func(t *office)) {
+// offices runs play as a subtest, with a service that has roles.
+func offices(t *testing.T, name string, play func(t *office)) {
 	t.Helper()
 	file, path := openAuth(t, roles())
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, name, func(t *testing.T) {
 		_, base := serve(t, memdriver.New(), server.WithAuthenticator(file))
 		play(&office{t, file, path, base})
 	})
@@ -108,22 +108,20 @@ func toAnother() string {
 
 func TestRights_AStreamTellsNothingAfterItsClientHasLostThem(t *testing.T) {
 	for what, roster := range map[string]string{"token": without("token"), "right": without("right"), "name": toAnother()} {
-		t.Run(what, func(t *testing.T) {
-			offices(t, func(t *office) {
-				h := t.open("desk", "/v1/events?name=orders%2F1")
-				t.become(roster)
-				t.take("orders/1")
-				if text, ended := h.now(); !ended || strings.Contains(text, "shopkeeper") {
-					t.Errorf("ended %t, with the events %s", ended, text)
-				}
-			})
+		offices(t, what, func(t *office) {
+			h := t.open("desk", "/v1/events?name=orders%2F1")
+			t.become(roster)
+			t.take("orders/1")
+			if text, ended := h.now(); !ended || strings.Contains(text, "shopkeeper") {
+				t.Errorf("ended %t, with the events %s", ended, text)
+			}
 		})
 	}
 }
 
 // A stream without events takes a subscription, and counts for the quota.
 func TestRights_AStreamEndsSoonAfterItsClientHasLostThem(t *testing.T) {
-	offices(t, func(t *office) {
+	offices(t, "", func(t *office) {
 		streams := map[string]*hearing{}
 		for _, path := range []string{"/v1/events", "/v1/events?name=orders%2F1"} {
 			streams[path] = t.open("desk", path)
@@ -148,7 +146,7 @@ func TestRights_AStreamEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 // kept for a client that returns, also if the end of its old connection has not been noticed.
 func TestRights_AStreamTellsByTheNewRights(t *testing.T) {
 	for _, row := range []struct{ resumed, noticed bool }{{}, {true, true}, {true, false}} {
-		offices(t, func(t *office) {
+		offices(t, fmt.Sprintf("%+v", row), func(t *office) {
 			for _, name := range []string{"orders/1", "desk/1", "carts/1"} {
 				t.take(name)
 			}
@@ -173,7 +171,7 @@ func TestRights_AStreamTellsByTheNewRights(t *testing.T) {
 			}
 			text, ended := h.now()
 			if ended || strings.Contains(text, "orders/1") || !strings.Contains(text, "desk/1") || !strings.Contains(text, "carts/1") {
-				t.Errorf("%+v: ended %t, with the events %s", row, ended, text)
+				t.Errorf("ended %t, with the events %s", ended, text)
 			}
 		})
 	}
@@ -184,20 +182,18 @@ func TestRights_AWaitForAChangeIsAnsweredByTheNewRights(t *testing.T) {
 		roster string
 		status int
 	}{"token": {without("token"), 401}, "right": {without("right"), 403}, "none lost": {roles(), 200}} {
-		t.Run(what, func(t *testing.T) {
-			offices(t, func(t *office) {
-				tag := t.ask("desk", "GET", "/v1/locks/orders%2F1", "").header.Get("ETag")
-				answers := make(chan exchange, 1)
-				go func() {
-					answers <- t.ask("desk", "GET", "/v1/locks/orders%2F1", "", "If-None-Match", tag, "Prefer", "wait=30")
-				}()
-				synctest.Wait()
-				t.become(row.roster)
-				t.take("orders/1")
-				if got := <-answers; got.status != row.status || strings.Contains(got.body, "shopkeeper") != (row.status == 200) {
-					t.Errorf("%d %s", got.status, got.body)
-				}
-			})
+		offices(t, what, func(t *office) {
+			tag := t.ask("desk", "GET", "/v1/locks/orders%2F1", "").header.Get("ETag")
+			answers := make(chan exchange, 1)
+			go func() {
+				answers <- t.ask("desk", "GET", "/v1/locks/orders%2F1", "", "If-None-Match", tag, "Prefer", "wait=30")
+			}()
+			synctest.Wait()
+			t.become(row.roster)
+			t.take("orders/1")
+			if got := <-answers; got.status != row.status || strings.Contains(got.body, "shopkeeper") != (row.status == 200) {
+				t.Errorf("%d %s", got.status, got.body)
+			}
 		})
 	}
 }
@@ -221,28 +217,26 @@ func TestRights_AWaitEndsSoonAfterItsClientHasLostThem(t *testing.T) {
 			{"for a lock", "POST", `{"leaseId":"w","waitMs":30000,"ticketMs":60000}`, 202},
 			{"for a change", "GET", "", 304},
 		} {
-			t.Run(what+", "+wait.name, func(t *testing.T) {
-				offices(t, func(t *office) {
-					t.admin(201, "/v1/locks/desk%2F1", `{"leaseId":"a","ttlMs":600000}`)
-					path := "/v1/locks/desk%2F1"
-					tag := t.ask("desk", "GET", path, "").header.Get("ETag")
-					began := time.Now()
-					status := make(chan int, 1)
-					go func() {
-						status <- t.ask("desk", wait.method, path, wait.body, "If-None-Match", tag, "Prefer", "wait=30").status
-					}()
-					synctest.Wait()
-					t.become(row.roster)
-					want := cmp.Or(row.status, wait.status)
-					if got := <-status; got != want || time.Since(began) > row.after+time.Second {
-						t.Errorf("%d after %v, want %d", got, time.Since(began), want)
-					}
-					synctest.Wait()
-					left := row.status == 0 && wait.method == "POST"
-					if text := t.ask("admin", "GET", path, "").body; strings.Contains(text, `"leaseId":"w"`) != left {
-						t.Errorf("afterwards: %s", text)
-					}
-				})
+			offices(t, what+", "+wait.name, func(t *office) {
+				t.admin(201, "/v1/locks/desk%2F1", `{"leaseId":"a","ttlMs":600000}`)
+				path := "/v1/locks/desk%2F1"
+				tag := t.ask("desk", "GET", path, "").header.Get("ETag")
+				began := time.Now()
+				status := make(chan int, 1)
+				go func() {
+					status <- t.ask("desk", wait.method, path, wait.body, "If-None-Match", tag, "Prefer", "wait=30").status
+				}()
+				synctest.Wait()
+				t.become(row.roster)
+				want := cmp.Or(row.status, wait.status)
+				if got := <-status; got != want || time.Since(began) > row.after+time.Second {
+					t.Errorf("%d after %v, want %d", got, time.Since(began), want)
+				}
+				synctest.Wait()
+				left := row.status == 0 && wait.method == "POST"
+				if text := t.ask("admin", "GET", path, "").body; strings.Contains(text, `"leaseId":"w"`) != left {
+					t.Errorf("afterwards: %s", text)
+				}
 			})
 		}
 	}

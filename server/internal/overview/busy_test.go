@@ -74,7 +74,7 @@ func TestOverview_KeepsABoundedNumberOfAnswers(t *testing.T) {
 
 func TestOverview_TooManyQuestionsAreNoFailureOfTheStore(t *testing.T) {
 	stage(t, 3, func(t *testing.T, o *Overview, store *counted) {
-		o.crowd(t.Context(), 2000)
+		o.crowd(t.Context(), 1000)
 		if _, err := o.view(t, ""); !errors.Is(err, ErrBusy) || errors.Is(err, driver.ErrUnavailable) {
 			t.Error(err)
 		}
