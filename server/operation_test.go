@@ -83,13 +83,11 @@ func TestOperation_ReadersRunTogetherAndWritersAlone(t *testing.T) {
 
 func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
 	g := newGate()
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithOperation(g.operation()))
-	town := &town{T: t, store: store, base: [2]string{base}}
+	town := newTown(t, listenInMemory, nil, server.WithOperation(g.operation()))
 	client := town.send(0, "POST", "/api/locks/simple/k", "")
 	lease := <-g.inside
 	client.die()
-	answered(t, 409, ask(t, "POST", base+"/api/locks/simple/k", ""))
+	answered(t, 409, ask(t, "POST", town.url(0, "/api/locks/simple/k"), ""))
 	if lease.Context().Err() != nil {
 		t.Error("the client's end ended the operation")
 	}
@@ -99,9 +97,7 @@ func TestOperation_AClientThatGoesDoesNotEndIt(t *testing.T) {
 
 func TestOperation_AClientThatGoesWhileItWaitsTakesNothing(t *testing.T) {
 	g := newGate()
-	store := memdriver.New()
-	_, base := serve(t, store, server.WithOperation(g.operation()))
-	town := &town{T: t, store: store, base: [2]string{base, base}}
+	town := newTown(t, listenInMemory, nil, server.WithOperation(g.operation()))
 	town.take("a")
 	client := town.send(0, "POST", "/api/locks/fair/k", "")
 	town.queued(1)

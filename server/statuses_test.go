@@ -192,7 +192,7 @@ func TestStatus_AnotherSitesPageIsRefused(t *testing.T) {
 	}
 }
 
-func TestStatus_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
+func TestStatus_H2_H4_OfOneLeaseFromItsBeginningToItsEnd(t *testing.T) {
 	store := memdriver.New()
 	_, base := serve(t, store)
 	lock := base + "/v1/locks/k"

@@ -26,34 +26,6 @@ type grant struct {
 	Position, TicketMs, RetryAfterMs int
 }
 
-func TestLease_H2_TheSameIdIsTheSameLeaseAlsoAfterARestart(t *testing.T) {
-	store := memdriver.New()
-	first := open(t, store.Join())
-	l, base := network.listen()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = first.Serve(l, nil)
-	}()
-	const body = `{"leaseId":"a","ttlMs":60000}`
-	var one, two, three grant
-	answer(t, "POST", base+"/v1/locks/k", body, 201, &one)
-	answer(t, "POST", base+"/v1/locks/k", body, 200, &two)
-	noErr(t, first.Close())
-	<-done
-	url := listenInMemory(t, store.Join()) + "/v1/locks/k"
-	answer(t, "POST", url, body, 200, &three)
-	if one.Again || !two.Again || !three.Again || one.Token == 0 || one.Token != two.Token || one.Token != three.Token {
-		t.Errorf("%+v, %+v, %+v", one, two, three)
-	}
-	must(t, 204, "DELETE", url+"/leases/a", "")
-	var next grant
-	answer(t, "POST", url, `{"leaseId":"b"}`, 201, &next)
-	if next.Token <= one.Token {
-		t.Errorf("token %d after %d", next.Token, one.Token)
-	}
-}
-
 // A client whose wait has ended asks again, and has kept its place.
 func TestWait_ThatIsOverKeepsThePlace(t *testing.T) {
 	towns(t, func(t *town) {
