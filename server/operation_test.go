@@ -167,7 +167,7 @@ func TestDrain_H7_OperationsRunToTheirEnd(t *testing.T) {
 	}
 	for _, got := range answers {
 		if refused(t, got, server.Draining); got.header.Get("Retry-After") == "" {
-			t.Errorf("%s: %v", got.request, got.header)
+			t.Errorf("%s: %v", got, got.header)
 		}
 	}
 	close(g.open)

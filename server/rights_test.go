@@ -87,7 +87,7 @@ func TestRights_H6_WithoutTheRightNothingIsToldOfTheHolder(t *testing.T) {
 	} {
 		got := askAs(t, "shop", step.method, step.url, step.body, step.header...)
 		if answered(t, step.status, got); told(got.body) {
-			t.Errorf("%s: %s", got.request, got.body)
+			t.Errorf("%s: %s", got, got.body)
 		}
 	}
 	// A batch may name a lease to which the caller has no right: only that lease is refused.

@@ -21,6 +21,7 @@ import (
 // bubbles of testing/synctest can wait.
 type inMemory struct {
 	services sync.Map // the transports, by the host of URLs
+	judged   sync.Map // the hosts whose answers are compared with the OpenAPI document
 	hosts    atomic.Int64
 }
 
@@ -67,7 +68,8 @@ func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Se
 	t.Helper()
 	s := open(t, store, opts...)
 	l, base := network.listen()
-	h := &http.Server{Handler: recorded(s)} //nolint:gosec // the test sends its headers
+	network.judged.Store(strings.TrimPrefix(base, "pipe://"), true)
+	h := &http.Server{Handler: s} //nolint:gosec // the test sends its headers
 	go func() { _ = h.Serve(l) }()
 	t.Cleanup(func() {
 		noErr(t, h.Close())
@@ -75,19 +77,32 @@ func serve(t *testing.T, store driver.Driver, opts ...server.Option) (*server.Se
 	return s, base
 }
 
-// exchange is an answer, with its request for failures.
+// exchange is a request and its answer.
 type exchange struct {
-	request string
-	status  int
-	header  http.Header
-	body    string
+	who, method, url, sent string
+	status                 int
+	header                 http.Header
+	body                   string
+}
+
+// judge compares the answer with the document, if it is of a service of serve.
+func (x *exchange) judge() {
+	host, _, _ := strings.Cut(x.url[strings.Index(x.url, "://")+len("://"):], "/")
+	if _, ok := network.judged.Load(host); ok {
+		theContract().judge(x)
+	}
+}
+
+// String describes the request, for failures.
+func (x exchange) String() string {
+	return fmt.Sprintf("%s: %s %.80s %.80s", x.who, x.method, x.url, x.sent)
 }
 
 // ask sends a request, with headers in pairs, and returns the answer. It may be called by any
 // goroutine.
 func ask(t testing.TB, method, url, body string, header ...string) exchange {
 	t.Helper()
-	got := exchange{request: fmt.Sprintf("%s %.80s %.80s", method, url, body)}
+	got := exchange{method: method, url: url, sent: body}
 	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
 		t.Error(err)
@@ -107,6 +122,7 @@ func ask(t testing.TB, method, url, body string, header ...string) exchange {
 		t.Error(err)
 	}
 	got.status, got.header, got.body = res.StatusCode, res.Header, string(text)
+	got.judge()
 	return got
 }
 
@@ -114,7 +130,7 @@ func ask(t testing.TB, method, url, body string, header ...string) exchange {
 func askAs(t testing.TB, who, method, url, body string, header ...string) exchange {
 	t.Helper()
 	got := ask(t, method, url, body, append(header, "Authorization", "Bearer "+who)...)
-	got.request = who + ": " + got.request
+	got.who = who
 	return got
 }
 
@@ -122,7 +138,7 @@ func askAs(t testing.TB, who, method, url, body string, header ...string) exchan
 func answered(t testing.TB, want int, got exchange) string {
 	t.Helper()
 	if got.status != want {
-		t.Errorf("%s: %d %.300s, want %d", got.request, got.status, got.body, want)
+		t.Errorf("%s: %d %.300s, want %d", got, got.status, got.body, want)
 	}
 	return got.body
 }
@@ -131,7 +147,7 @@ func answered(t testing.TB, want int, got exchange) string {
 func refused(t testing.TB, got exchange, cause *server.Cause) {
 	t.Helper()
 	if got.status != cause.Status || !strings.Contains(got.body, cause.Type()+`"`) {
-		t.Errorf("%s: %d %.300s, want %d %s", got.request, got.status, got.body, cause.Status, cause.Name)
+		t.Errorf("%s: %d %.300s, want %d %s", got, got.status, got.body, cause.Status, cause.Name)
 	}
 }
 
@@ -140,7 +156,7 @@ func must(t testing.TB, want int, method, url, body string) string {
 	t.Helper()
 	got := ask(t, method, url, body)
 	if got.status != want {
-		t.Fatalf("%s: %d %s, want %d", got.request, got.status, got.body, want)
+		t.Fatalf("%s: %d %s, want %d", got, got.status, got.body, want)
 	}
 	return got.body
 }

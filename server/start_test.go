@@ -189,7 +189,7 @@ func TestReady_SaysNoBeforeRequestsAreRefused(t *testing.T) {
 		{"DELETE", "/v1/locks/k/leases/a", ""},
 	} {
 		if got := ask(t, step[0], base+step[1], step[2]); got.status >= 300 {
-			t.Errorf("%s: %d %s", got.request, got.status, got.body)
+			t.Errorf("%s: %d %s", got, got.status, got.body)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -297,11 +296,10 @@ func TestStatus_EveryPatternTellsOfItsFailures(t *testing.T) {
 // askedAs sends a request with a Host by a connection with the local address.
 func askedAs(t *testing.T, s *server.Server, local net.Addr, rt *server.Route, host string) exchange {
 	ctx := context.WithValue(t.Context(), http.LocalAddrContextKey, local)
-	r := httptest.NewRequestWithContext(ctx, rt.Method, aim(rt, "k", "a"), strings.NewReader(bodyOf(rt, "k", "a")))
-	r.Host = host
-	w := httptest.NewRecorder()
-	recorded(s).ServeHTTP(w, r)
-	return exchange{fmt.Sprintf("%s for %q by %v", rt.Operation, host, local), w.Code, w.Header(), w.Body.String()}
+	got := direct(ctx, s, host, rt.Method, aim(rt, "k", "a"), bodyOf(rt, "k", "a"))
+	got.who = fmt.Sprintf("%q by %v", host, local)
+	theContract().judge(&got)
+	return got
 }
 
 var tcp = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080}

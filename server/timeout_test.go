@@ -38,11 +38,13 @@ func hush(into chan<- asked) *intercept.Driver {
 	})
 }
 
-// direct sends a request to the handler without a network.
-func direct(ctx context.Context, s *server.Server, method, path, body string) exchange {
+// direct sends a request with a Host to the handler without a network.
+func direct(ctx context.Context, s *server.Server, host, method, path, body string) exchange {
+	r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+	r.Host = host
 	w := httptest.NewRecorder()
-	s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body)))
-	return exchange{method + " " + path, w.Code, w.Header(), w.Body.String()}
+	s.ServeHTTP(w, r)
+	return exchange{method: method, url: path, sent: body, status: w.Code, header: w.Header(), body: w.Body.String()}
 }
 
 // TestServer_AsksASilentStoreForTheTimeoutAtMost sends requests one after the other, which share
@@ -56,7 +58,7 @@ func TestServer_AsksASilentStoreForTheTimeoutAtMost(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), traceKey{}, i))
 				cancel()
-				refused(t, direct(ctx, s, "DELETE", "/v1/locks/k/leases/x", ""), server.Unknown)
+				refused(t, direct(ctx, s, "", "DELETE", "/v1/locks/k/leases/x", ""), server.Unknown)
 			}()
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -85,9 +87,9 @@ func TestServer_AsksTheStoreInTheContextOfTheRequest(t *testing.T) {
 		return nil
 	}))
 	ctx := context.WithValue(t.Context(), traceKey{}, "trace")
-	answered(t, 201, direct(ctx, s, "POST", "/v1/locks/k", `{"leaseId":"a"}`))
-	answered(t, 200, direct(ctx, s, "PUT", "/v1/locks/k/leases/a", ""))
-	answered(t, 204, direct(ctx, s, "DELETE", "/v1/locks/k/leases/a", ""))
+	answered(t, 201, direct(ctx, s, "", "POST", "/v1/locks/k", `{"leaseId":"a"}`))
+	answered(t, 200, direct(ctx, s, "", "PUT", "/v1/locks/k/leases/a", ""))
+	answered(t, 204, direct(ctx, s, "", "DELETE", "/v1/locks/k/leases/a", ""))
 	if want := map[intercept.Verb]any{"acquire": "trace", "renew": "trace", "release": "trace"}; !maps.Equal(seen, want) {
 		t.Errorf("asked with %v, want %v", seen, want)
 	}
@@ -116,7 +118,7 @@ func TestServer_TellsAPunctualStoreOfTheTimeoutOnly(t *testing.T) {
 			return errors.New("no answer")
 		})}, server.WithStoreTimeout(timeout))
 		begin := time.Now()
-		refused(t, direct(t.Context(), s, "POST", "/v1/locks/k", ""), server.Unknown)
+		refused(t, direct(t.Context(), s, "", "POST", "/v1/locks/k", ""), server.Unknown)
 		if took := time.Since(begin); took != timeout {
 			t.Errorf("answered after %v, want %v", took, timeout)
 		}
@@ -143,7 +145,7 @@ func TestServer_AsksTheStoreForTheWholeTimeoutHoweverLateItIs(t *testing.T) {
 		const timeout = 5 * time.Second
 		all := make(chan asked, 1)
 		s := open(t, hush(all), server.WithStoreTimeout(timeout), server.WithAuthenticator(slow(2*timeout)))
-		direct(t.Context(), s, "DELETE", "/v1/locks/k/leases/x", "")
+		direct(t.Context(), s, "", "DELETE", "/v1/locks/k/leases/x", "")
 		if got := <-all; got.took != timeout {
 			t.Errorf("asked for %v, want %v", got.took, timeout)
 		}

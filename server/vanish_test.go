@@ -217,9 +217,9 @@ func (p *phone) answer() exchange {
 	_ = p.SetReadDeadline(time.Now().Add(20 * time.Second))
 	res, err := http.ReadResponse(bufio.NewReader(p), nil)
 	if err != nil {
-		return exchange{request: "a call", body: err.Error()}
+		return exchange{who: "a phone", body: err.Error()}
 	}
-	return exchange{request: "a call", status: res.StatusCode, body: read(p.t, res)}
+	return exchange{who: "a phone", status: res.StatusCode, body: read(p.t, res)}
 }
 
 // granted checks that the call is answered with a lease, perhaps a second time.
