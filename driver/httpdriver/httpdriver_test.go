@@ -181,6 +181,7 @@ func TestWatch_GivesUpAStreamWhoseEventDoesNotEnd(t *testing.T) {
 			for ; err == nil && n < most; n += len(line) {
 				_, err = event.Write(line)
 			}
+			_ = event.Close()
 			read <- n
 		}()
 		return res, err

@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +23,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/leasehold-go/leasehold/driver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
+	"github.com/leasehold-go/leasehold/internal/test/tcpproxy"
 	"github.com/leasehold-go/leasehold/server"
 )
 
@@ -191,8 +194,8 @@ type service struct {
 	s     *server.Server
 	url   string
 	log   *recording
-	http  *http.Server
-	line  *line
+	proxy *tcpproxy.Proxy // on the way of all clients
+	away  atomic.Bool     // the proxy reaches nothing
 }
 
 // recording stores the log.
@@ -223,71 +226,31 @@ func start(t *testing.T, store driver.Driver, opts ...server.Option) *service {
 	var err error
 	v.s, err = server.New(store, opts...)
 	noErr(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	noErr(t, err)
 	mux := http.NewServeMux()
 	mux.Handle(below, http.StripPrefix(strings.TrimSuffix(below, "/"), v.s))
-	v.line = &line{Listener: l, open: make(map[net.Conn]bool)}
-	v.url = "http://" + l.Addr().String() + below
-	v.http = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, ConnState: v.line.note}
-	go func() { _ = v.http.Serve(v.line) }()
-	t.Cleanup(func() {
-		_ = v.http.Close()
-		if err := v.s.Close(); err != nil {
-			t.Error(err)
+	h := httptest.NewServer(mux)
+	v.proxy = tcpproxy.Balance(t, func() string {
+		if v.away.Load() {
+			return "127.0.0.1:1" // where no program listens
 		}
+		return h.Listener.Addr().String()
+	})
+	v.url = "http://" + v.proxy.Addr() + below
+	t.Cleanup(func() {
+		h.CloseClientConnections()
+		h.Close()
+		noErr(t, v.s.Close())
 	})
 	return v
 }
 
 const below = "/below/a/proxy/"
 
-// line is a listener whose connections can be cut. It keeps its port, which another program could
-// take otherwise.
-type line struct {
-	net.Listener
-	mu   sync.Mutex
-	cut  bool
-	open map[net.Conn]bool
-}
-
-// note is for [http.Server.ConnState].
-func (l *line) note(c net.Conn, state http.ConnState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case state == http.StateClosed || state == http.StateHijacked:
-		delete(l.open, c)
-	case l.cut:
-		_ = c.Close()
-	default:
-		l.open[c] = true
-	}
-}
-
-// set cuts all present and later connections, or ends that.
-func (l *line) set(cut bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.cut = cut
-	for c := range l.open {
-		if cut {
-			_ = c.Close()
-		}
-	}
-}
-
 // fail cuts the service off; heal ends that.
-func (v *service) fail() { v.line.set(true) }
-func (v *service) heal() { v.line.set(false) }
+func (v *service) fail() { v.away.Store(true); v.proxy.CutAll() }
+func (v *service) heal() { v.away.Store(false) }
 
-// noErr ends the test if err is not nil.
-func noErr(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var noErr = ask.NoError
 
 // take takes a lock in the store, as a program does that does not use the service.
 func (v *service) take(req driver.Request) driver.Reply {
@@ -304,6 +267,13 @@ func (v *service) take(req driver.Request) driver.Reply {
 	got, err := v.store.Acquire(context.Background(), req)
 	noErr(v.t, err)
 	return got
+}
+
+// breaks ends a lease in the store by force.
+func (v *service) breaks(key, id, reason string) {
+	v.t.Helper()
+	_, err := v.store.(driver.Breaker).Break(v.t.Context(), key, id, reason)
+	noErr(v.t, err)
 }
 
 // ask sends a request to the service.

@@ -66,9 +66,7 @@ func day(v *service) {
 	v.take(driver.Request{Key: "nightly-backup", ID: "BACKUP", Owner: "db3:1290/QNABKNCE", Since: ago(94 * time.Minute), Labels: run("db3", "1290", "backup.sh")})
 	v.take(driver.Request{Key: "scheduler", ID: "LEADER", Owner: "sched-a:1/DP7GY4JN", Labels: run("sched-a", "1", "scheduler"), TTL: 15 * time.Minute, Since: ago(6*time.Hour + 12*time.Minute)})
 	v.take(driver.Request{Key: "reports/daily", ID: "REPORT", Owner: "cron-2:5120", LockDelay: time.Hour})
-	if _, err := v.store.(driver.Breaker).Break(v.t.Context(), "reports/daily", "REPORT", "host is gone"); err != nil {
-		v.t.Fatal(err)
-	}
+	v.breaks("reports/daily", "REPORT", "host is gone")
 	for i := range 14 {
 		v.take(driver.Request{Key: fmt.Sprintf("orders/%d", 1001+17*i), ID: fmt.Sprint("ORDER", i), Owner: fmt.Sprintf("worker-%d:%d", 1+i%6, 300+i), TTL: 10 * time.Minute, Since: ago(time.Duration(i*310) * time.Millisecond)})
 	}

@@ -33,9 +33,7 @@ func TestPage_AWalkToTheFirstLockBeginsAgainAndIsNotInTheAddress(t *testing.T) {
 		if at := js[string](p, "location.hash"); strings.Contains(at, "cursor") {
 			t.Error(at)
 		}
-		if _, err := v.store.(driver.Breaker).Break(t.Context(), "far", id, "a test"); err != nil {
-			t.Fatal(err)
-		}
+		v.breaks("far", id, "a test")
 		p.until("the lock has gone", "!"+row("far"))
 	}
 	p.clean()
@@ -59,9 +57,7 @@ func TestPage_TheWorstLockIsFirstThenTheLongestWait(t *testing.T) {
 	}
 	v.take(driver.Request{Key: "short wait", ID: "b", Since: ago(1), TicketTTL: time.Hour})
 	v.take(driver.Request{Key: "long wait", ID: "b", Since: ago(2), TicketTTL: time.Hour})
-	if _, err := v.store.(driver.Breaker).Break(t.Context(), "closed", "a", "a test"); err != nil {
-		t.Fatal(err)
-	}
+	v.breaks("closed", "a", "a test")
 	p := open(t, v.url, 1280, 800)
 	p.until("the order", `[...document.querySelectorAll("#locks tbody tr")].map((r) => r.dataset.key).join() === "bad,closed,long wait,short wait,long hold,short hold"`)
 	p.rowSays("bad", "it is a list")
