@@ -11,71 +11,61 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/internal/doctor"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
+	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
-// patient is a store with a complaint.
-type patient struct {
-	*memdriver.Driver
-	delay  time.Duration // of a renewal
-	forget bool          // mints a token for every request
-	minted int64
-	plain  bool  // has no tokens
-	deaf   bool  // delivers no wake-ups
-	fail   error // of Acquire
+// slow makes renewals last d.
+func slow(d time.Duration) func(*intercept.Driver) {
+	return func(store *intercept.Driver) {
+		store.Through = func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+			if m.Verb == intercept.Renew {
+				time.Sleep(d)
+			}
+			return send(ctx)
+		}
+	}
 }
 
-func (p *patient) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
-	if p.fail != nil {
-		return driver.Reply{}, p.fail
+// token sets the token in each answer to an acquire.
+func token(mint func() int64) func(*intercept.Driver) {
+	return func(store *intercept.Driver) {
+		store.Change = func(_ *intercept.Message, reply *driver.Reply) { reply.Token = mint() }
 	}
-	reply, err := p.Driver.Acquire(ctx, req)
-	switch {
-	case p.forget:
-		p.minted++
-		reply.Token += p.minted
-	case p.plain:
-		reply.Token = 0
-	}
-	return reply, err
 }
 
-func (p *patient) Renew(ctx context.Context, refs []driver.Ref, each func(int, driver.Reply, error)) {
-	time.Sleep(p.delay)
-	p.Driver.Renew(ctx, refs, each)
-}
+// quiet is a store without subscriptions.
+type quiet struct{ *memdriver.Driver }
 
-func (p *patient) Watch(f func(driver.Hint)) (driver.Subscription, error) {
-	if p.deaf {
-		return nil, errors.New("deaf")
-	}
-	return p.Driver.Watch(f)
-}
+func (quiet) Watch(func(driver.Hint)) (driver.Subscription, error) { return nil, errors.New("quiet") }
 
 func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
 	const ttl = 600 * time.Millisecond
+	var minted int64
+	silent := quiet{memdriver.New()}
 	for name, row := range map[string]struct {
-		patient patient
+		suffers func(*intercept.Driver)
 		want    driver.Severity
 		check   string
 		text    string
 	}{
-		"well":           {patient{}, driver.Good, "lock", "fencing token"},
-		"woken":          {patient{}, driver.Good, "wake-up", "is woken"},
-		"quick":          {patient{}, driver.Good, "round trip", "a renewal takes"},
-		"slow":           {patient{delay: ttl / 10}, driver.Warning, "round trip", "lose a lease"},
-		"too slow":       {patient{delay: ttl/3 + 10*time.Millisecond}, driver.Unsafe, "round trip", "over before they are renewed"},
-		"forgetful":      {patient{forget: true}, driver.Unsafe, "lock", "not recognised"},
-		"without tokens": {patient{plain: true}, driver.Warning, "lock", "no fencing tokens"},
-		"deaf":           {patient{deaf: true}, driver.Warning, "wake-up", "ask twice a second"},
+		"well":           {slow(0), driver.Good, "lock", "fencing token"},
+		"woken":          {slow(0), driver.Good, "wake-up", "is woken"},
+		"quick":          {slow(0), driver.Good, "round trip", "a renewal takes"},
+		"slow":           {slow(ttl / 10), driver.Warning, "round trip", "lose a lease"},
+		"too slow":       {slow(ttl/3 + 10*time.Millisecond), driver.Unsafe, "round trip", "over before they are renewed"},
+		"forgetful":      {token(func() int64 { minted++; return minted }), driver.Unsafe, "lock", "not recognised"},
+		"without tokens": {token(func() int64 { return 0 }), driver.Warning, "lock", "no fencing tokens"},
+		"deaf":           {func(store *intercept.Driver) { store.Hint = func(driver.Hint, func(driver.Hint)) {} }, driver.Warning, "wake-up", "no wake-up arrived"},
+		"not subscribed": {func(store *intercept.Driver) { store.Store = func() driver.Driver { return silent } }, driver.Warning, "wake-up", "no subscription is possible"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := row.patient
-				p.Driver = memdriver.New()
-				report, err := doctor.Examine(t.Context(), &p, ttl)
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := intercept.New(memdriver.New(), nil)
+				slow(0)(p)
+				row.suffers(p)
+				report, err := doctor.Examine(t.Context(), p, ttl)
+				ask.NoError(t, err)
 				found := report.About(row.check)
 				if len(found) != 1 || found[0].Severity != row.want || !strings.Contains(found[0].What+found[0].Why, row.text) {
 					t.Errorf("%+v, want %v with %q", found, row.want, row.text)
@@ -89,7 +79,9 @@ func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
 }
 
 func TestExamine_SaysThatAStoreCouldNotBeLookedAt(t *testing.T) {
-	p := &patient{Driver: memdriver.New(), fail: driver.ErrUnavailable}
+	p := intercept.New(memdriver.New(), func(context.Context, *intercept.Message, func(context.Context) error) error {
+		return driver.ErrUnavailable
+	})
 	if report, err := doctor.Examine(t.Context(), p, time.Second); !errors.Is(err, driver.ErrUnavailable) {
 		t.Errorf("%+v, %v, want ErrUnavailable", report, err)
 	}

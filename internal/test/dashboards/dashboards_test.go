@@ -15,17 +15,12 @@ import (
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 	"github.com/leasehold-go/leasehold/leaseholdprom"
 	"github.com/leasehold-go/leasehold/server"
 )
 
-// noErr ends the test if err is not nil.
-func noErr(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var noErr = ask.NoError
 
 func read(t *testing.T, name string) string {
 	t.Helper()
@@ -132,7 +127,5 @@ func TestAlerts_CountersBeginAtZero(t *testing.T) {
 			t.Errorf("%s is not exported as 0", name)
 		}
 	}
-	if err := lease.Release(); err != nil {
-		t.Error(err)
-	}
+	noErr(t, lease.Release())
 }

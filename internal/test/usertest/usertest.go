@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/leasehold-go/leasehold/internal/test/ask"
 )
 
 // library is the module that the integrations require.
@@ -40,13 +42,9 @@ func Run(t *testing.T, copies int, want string) {
 	for i := range copies {
 		cmd := exec.CommandContext(ctx, program, store)
 		out, in, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		ask.NoError(t, err)
 		cmd.Stdout, cmd.Stderr = in, in
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		ask.NoError(t, cmd.Start())
 		in.Close()
 		printed := make(chan string, 1)
 		go func() { printed <- read(out, want, func() { once.Do(func() { close(found) }) }) }()
@@ -87,22 +85,16 @@ func read(from io.ReadCloser, want string, tell func()) string {
 func build(t *testing.T) string {
 	t.Helper()
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ask.NoError(t, err)
 	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ask.NoError(t, err)
 	_, source, ok := strings.Cut(string(readme), "```go\npackage main\n")
 	source, _, closed := strings.Cut(source, "\n```")
 	if !ok || !closed {
 		t.Fatal("README.md has no program")
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n"+source+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	ask.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n"+source+"\n"), 0o600))
 	module := strings.TrimSpace(run(t, here, "list", "-m"))
 	root := strings.TrimSpace(run(t, here, "list", "-m", "-f", "{{.Dir}}", library))
 	run(t, dir, "mod", "init", "example.com/user")
