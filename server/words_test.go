@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -186,14 +187,16 @@ func TestServer_H5_ALargeBodyIsRefusedAlsoWhereItHasArrived(t *testing.T) {
 	}
 }
 
+type request struct{ method, path, body string }
+
 // byKey returns requests about a lock and its lease a, without either of them in the path.
-func byKey(name string) map[string]struct{ method, path, body string } {
+func byKey(name string) map[string]request {
 	key, err := json.Marshal(name)
 	if err != nil {
 		panic(err)
 	}
 	body := func(more string) string { return fmt.Sprintf(`{"key":%s%s}`, key, more) }
-	return map[string]struct{ method, path, body string }{
+	return map[string]request{
 		"acquire": {"POST", "/v1/locks", body(`,"leaseId":"a"`)},
 		"renew":   {"PUT", "/v1/leases", body(`,"leaseId":"a","ttlMs":60000`)},
 		"inspect": {"GET", "/v1/locks:inspect?name=" + url.QueryEscape(name), ""},
@@ -204,48 +207,57 @@ func byKey(name string) map[string]struct{ method, path, body string } {
 	}
 }
 
-// A proxy that cleans or decodes paths would change these names. Logs, metrics and limits count
-// each request as the operation on its lock.
-func TestByKey_NamesThatAPathMayLose(t *testing.T) {
+// Anything is a name. A proxy that cleans or decodes paths would change some of these, which the body
+// may have instead. Logs, metrics and limits count each request as the operation on its lock.
+func TestNames_AnythingIsANameInABodyAndInAPath(t *testing.T) {
 	seen := make(chan string, 1)
 	_, base := serve(t, memdriver.New(), server.WithPage(server.PageFull), server.WithObserver(func(_ *http.Request, x *server.Exchange) {
 		seen <- fmt.Sprint(x.Operation(), " ", x.Name, " ", x.LeaseID)
 	}))
-	for _, name := range []string{".", "..", "./x", "a/../b", "a//b", "/", "a/", "a%2Fb", "%", "x:break", `"q\`, "é", "a?b#c"} {
+	for name, sent := range map[string]string{ // as it is sent in a path
+		"orders/42": "orders%2F42", "a b": "a%20b", "a:b": "a:b", "x:break": "x%3Abreak", "leases/x": "leases%2Fx", "{name}": "%7Bname%7D",
+		".": "%2E", "..": "%2E%2E", "./x": ".%2Fx", "a/../b": "a%2F..%2Fb", "a//b": "a%2F%2Fb", "/": "%2F", "a/": "a%2F",
+		"%": "%25", "%2F": "%252F", "a%2Fb": "a%252Fb", "é日本🔒": "%C3%A9%E6%97%A5%E6%9C%AC%F0%9F%94%92", "?#&=+": "%3F%23&=+", "a?b#c": "a%3Fb%23c",
+		`"q\`: "%22q%5C", `quote" back\ <tag>`: "quote%22%20back%5C%20%3Ctag%3E", " leading and trailing  ": "%20leading%20and%20trailing%20%20",
+		strings.Repeat("日", 170): strings.Repeat("%E6%97%A5", 170), strings.Repeat("a", 512): strings.Repeat("a", 512),
+	} {
 		requests := byKey(name)
+		requests["acquire by path"] = request{"POST", "/v1/locks/" + sent, `{"leaseId":"a"}`}
+		requests["list"] = request{"GET", "/v1/locks?prefix=" + url.QueryEscape(name), ""}
+		requests["release by path"] = request{"DELETE", "/v1/locks/" + sent + "/leases/a", ""}
 		for _, step := range []struct {
 			verb   string
 			status int
 			says   string
+			seen   string // as an operation on the lease, unless it is given
 		}{
-			{"acquire", 201, `"state":"held"`},
-			{"acquire", 200, `"again":true`},
-			{"renew", 200, `"ttlMs":60000`},
-			{"inspect", 200, `"leaseId":"a"`},
-			{"glance", 200, `"leaseId":"a"`},
-			{"show", 200, `"held":1`},
-			{"release", 200, `"state":"released"`},
-			{"release", 200, `"again":true`},
-			{"renew", 410, "#released"},
-			{"break", 404, "#not-held"},
+			{"acquire", 201, `"state":"held"`, ""},
+			{"acquire", 200, `"again":true`, ""},
+			{"acquire by path", 200, `"again":true`, "acquire " + name + " a"},
+			{"renew", 200, `"ttlMs":60000`, ""},
+			{"inspect", 200, `"leaseId":"a"`, "inspect " + name + " "},
+			{"glance", 200, `"leaseId":"a"`, "inspect " + name + " "},
+			{"list", 200, `"keys":[`, "list  "},
+			{"show", 200, `"held":1`, "overviewLock " + name + " "},
+			{"release", 200, `"state":"released"`, ""},
+			{"release", 200, `"again":true`, ""},
+			{"release by path", 204, "", "release " + name + " a"},
+			{"renew", 410, "#released", ""},
+			{"break", 404, "#not-held", ""},
 		} {
 			r := requests[step.verb]
 			text := answered(t, step.status, ask(t, r.method, base+r.path, r.body))
-			var got struct{ Key string }
-			if err := json.Unmarshal([]byte(text), &got); err != nil || !strings.Contains(text, step.says) {
+			var got struct {
+				Key  string
+				Keys []string
+			}
+			if err := json.Unmarshal([]byte(text), &got); text != "" && err != nil || !strings.Contains(text, step.says) {
 				t.Errorf("%s of %q: %s; want %s", step.verb, name, text, step.says)
 			}
-			if got.Key != name && step.verb != "break" {
-				t.Errorf("%s of %q is answered for %q", step.verb, name, got.Key)
+			if key := strings.Join(append(got.Keys, got.Key), ""); key != name && text != "" && step.verb != "break" {
+				t.Errorf("%s of %q is answered for %q", step.verb, name, key)
 			}
-			want := step.verb + " " + name + " a"
-			switch step.verb {
-			case "inspect", "glance":
-				want = "inspect " + name + " "
-			case "show":
-				want = "overviewLock " + name + " "
-			}
-			if got := <-seen; got != want {
+			if got, want := <-seen, cmp.Or(step.seen, step.verb+" "+name+" a"); got != want {
 				t.Errorf("%s of %q is observed as %q", step.verb, name, got)
 			}
 		}
