@@ -2,11 +2,9 @@ package httpdriver_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
@@ -115,54 +112,6 @@ func TestToken_IsSentWithEveryRequestAndThePathIsKept(t *testing.T) {
 	if wrong.Load() != 0 {
 		t.Errorf("%d requests without the token", wrong.Load())
 	}
-}
-
-// The service ends while a program waits and holds leases through it, and another service
-// on the same store takes its address.
-func TestRestart_AWaitGoesOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memdriver.New()
-		var address atomic.Pointer[pipenet.Listener]
-		start := func() (end func()) {
-			s, l, done := service(t, store.Join()), pipenet.Listen(), make(chan struct{})
-			address.Store(l)
-			go func() {
-				defer close(done)
-				_ = s.Serve(l, nil) // it ends by Close
-			}()
-			return func() {
-				noErr(t, s.Close())
-				<-done
-			}
-		}
-		end := start()
-		transport := &http.Transport{DialContext: func(ctx context.Context, protocol, name string) (net.Conn, error) {
-			return address.Load().Dial(ctx, protocol, name)
-		}}
-		d := open(t, "http://service", httpdriver.WithClient(&http.Client{Transport: transport}))
-		client := clientOf(t, d, leasehold.WithTTL(20*time.Second))
-		held := locked(t, client, "held")
-		ask.Acquire(t, store, request("k", "holder"), driver.Granted)
-		got := make(chan error, 1)
-		go func() {
-			lease, err := client.Mutex("k").Lock(context.WithoutCancel(t.Context()))
-			if err == nil {
-				err = lease.Release()
-			}
-			got <- err
-		}()
-		eventually(t, func() bool {
-			snap, err := store.Inspect(t.Context(), "k")
-			return err == nil && len(snap.Waiters) == 1 && snap.Waiters[0].Remaining > 5*time.Second // its waiter has an address for hints
-		})
-		end()
-		end = start()
-		ask.Release(t, store, "k", "holder")
-		noErr(t, <-got) // a wait without an end is a deadlock of the bubble
-		noErr(t, held.Release())
-		_ = client.Close()
-		end()
-	})
 }
 
 // TestWatch_GivesUpAStreamWhoseEventDoesNotEnd plays a service that sends one event without

@@ -3,15 +3,11 @@ package httpdriver_test
 import (
 	"context"
 	"errors"
-	"net/http"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/leasehold-go/leasehold"
 	"github.com/leasehold-go/leasehold/driver"
-	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/driver/memdriver"
 	"github.com/leasehold-go/leasehold/driver/quorumdriver"
 	"github.com/leasehold-go/leasehold/internal/test/ask"
@@ -87,33 +83,4 @@ func TestExtend_P3_BeyondWhatTheServiceAllowsChangesNothing(t *testing.T) {
 			noErr(t, all.Release())
 		})
 	}
-}
-
-// One service is restarted with a smaller maximum TTL, while other services on the same store
-// are unchanged.
-func TestRenew_P3_AReplicaThatAllowsLessEndsNoLease(t *testing.T) {
-	var current atomic.Int64 // the service that answers
-	both := func(t *testing.T) http.Handler {
-		store := memdriver.New()
-		all := [2]http.Handler{service(t, store), service(t, store.Join(), server.WithMaxTTL(10*time.Second))}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { all[current.Load()].ServeHTTP(w, r) })
-	}
-	inMemory(t, "HTTP/1.1", both, func(t *testing.T, d *httpdriver.Driver, _ *network) {
-		l := locked(t, clientOf(t, d, leasehold.WithTTL(time.Minute)), "k")
-		current.Store(1)
-		if err := l.Extend(t.Context(), time.Minute); !errors.Is(err, leasehold.ErrInvalid) {
-			t.Errorf("extended: %v", err)
-		}
-		time.Sleep(30 * time.Second) // at least one renewal
-		synctest.Wait()
-		if l.State() != leasehold.Unconfirmed {
-			t.Errorf("it is %v", l.State())
-		}
-		current.Store(0)
-		time.Sleep(20 * time.Second)
-		if l.State() != leasehold.Held {
-			t.Errorf("it is %v", l.State())
-		}
-		noErr(t, l.Release())
-	})
 }
