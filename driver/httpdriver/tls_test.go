@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net"
@@ -23,7 +22,6 @@ import (
 	"github.com/leasehold-go/leasehold/driver"
 	"github.com/leasehold-go/leasehold/driver/httpdriver"
 	"github.com/leasehold-go/leasehold/internal/test/ask"
-	"github.com/leasehold-go/leasehold/internal/test/skip"
 	"github.com/leasehold-go/leasehold/internal/wire"
 )
 
@@ -124,34 +122,4 @@ func TestOpen_TokenFileIsReadForEachRequest(t *testing.T) {
 	}
 	write("two")
 	noErr(t, list(d))
-}
-
-// A shell hands a token over by a pipe, as in token-file=<(command).
-func TestOpen_TokenOfAPipeIsReadOnce(t *testing.T) {
-	var refused atomic.Bool
-	url := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer one" {
-			refused.Store(true)
-		}
-		_, _ = w.Write([]byte(`{"keys":[]}`))
-	}))
-	d := open(t, url+"?token_file="+piped(t, "one\n"))
-	for range 2 {
-		if _, _, err := d.List(t.Context(), "", ""); err != nil || refused.Load() {
-			t.Errorf("%v, refused: %v", err, refused.Load())
-		}
-	}
-}
-
-// piped returns the name of the end of a pipe from which a text can be read once.
-func piped(t *testing.T, text string) string {
-	r, w, err := os.Pipe()
-	noErr(t, err)
-	t.Cleanup(func() { _ = r.Close() })
-	name := fmt.Sprintf("/dev/fd/%d", r.Fd())
-	_, err = os.Stat(name)
-	skip.Unless(t, err == nil, "pipes that have names")
-	_, _ = w.WriteString(text)
-	_ = w.Close()
-	return name
 }
