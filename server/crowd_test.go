@@ -104,5 +104,5 @@ func vanishing(t *testing.T, store driver.Driver, clients, wave int) {
 }
 
 func TestCrowd_H1_WhoeverVanishesLeavesNothing(t *testing.T) {
-	vanishing(t, memdriver.New(), 400, 100)
+	vanishing(t, memdriver.New(), 200, 50)
 }
