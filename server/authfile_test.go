@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,8 +17,7 @@ import (
 
 // hashed is a token as the file names it.
 func hashed(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(token)))
 }
 
 // roles returns a file with a principal for each combination of rights in the tests. The token of
@@ -97,29 +95,24 @@ func name(p auth.Principal) string {
 
 func TestAuthFile_RightsAreByVerbAndPrefix(t *testing.T) {
 	f, _ := openAuth(t, roles())
-	for _, row := range []struct {
-		who  string
-		verb auth.Verb
-		name string
-		may  bool
-	}{
-		{"shop", auth.Acquire, "orders/42", true},
-		{"shop", auth.Acquire, "orders/", true},
-		{"shop", auth.Acquire, "orders", false},
-		{"shop", auth.Acquire, "Orders/42", false},
-		{"shop", auth.Read, "orders/42", false},
-		{"shop", auth.Break, "orders/42", false},
-		{"shop", auth.Acquire, "", false},
-		{"desk", auth.Read, "orders/42", true},
-		{"desk", auth.Acquire, "orders/42", false},
-		{"desk", auth.Acquire, "desk/1", true},
-		{"admin", auth.Break, "anything", true},
-		{"admin", auth.Read, "", true},
+	for right, may := range map[[3]string]bool{
+		{"shop", "acquire", "orders/42"}: true,
+		{"shop", "acquire", "orders/"}:   true,
+		{"shop", "acquire", "orders"}:    false,
+		{"shop", "acquire", "Orders/42"}: false,
+		{"shop", "read", "orders/42"}:    false,
+		{"shop", "break", "orders/42"}:   false,
+		{"shop", "acquire", ""}:          false,
+		{"desk", "read", "orders/42"}:    true,
+		{"desk", "acquire", "orders/42"}: false,
+		{"desk", "acquire", "desk/1"}:    true,
+		{"admin", "break", "anything"}:   true,
+		{"admin", "read", ""}:            true,
 	} {
-		p, err := f.Authenticate(asWho("Bearer " + row.who))
+		p, err := f.Authenticate(asWho("Bearer " + right[0]))
 		noErr(t, err)
-		if got := p.May(row.verb, row.name); got != row.may {
-			t.Errorf("%s may %s %q: %t", row.who, row.verb, row.name, got)
+		if got := p.May(auth.Verb(right[1]), right[2]); got != may {
+			t.Errorf("%q: %t", right, got)
 		}
 	}
 }

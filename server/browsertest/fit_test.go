@@ -3,8 +3,6 @@ package browsertest
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -21,19 +19,12 @@ import (
 // authFile names three principals, each with its name as token.
 func authFile(t *testing.T) string {
 	t.Helper()
-	principal := func(name string, verbs ...string) map[string]any {
-		sum := sha256.Sum256([]byte(name))
-		return map[string]any{
-			"name": name, "tokens": []string{"sha256:" + hex.EncodeToString(sum[:])},
-			"rights": []any{map[string]any{"verbs": verbs, "prefix": ""}},
-		}
+	principal := func(name, verbs string) string {
+		return fmt.Sprintf(`{"name": %q, "tokens": ["sha256:%x"], "rights": [{"verbs": [%s], "prefix": ""}]}`, name, sha256.Sum256([]byte(name)), verbs)
 	}
-	text, err := json.Marshal(map[string]any{"principals": []any{
-		principal("root", "acquire", "read", "break"), principal("reader", "read"), principal("worker", "acquire"),
-	}})
-	noErr(t, err)
+	text := fmt.Sprintf(`{"principals": [%s, %s, %s]}`, principal("root", `"acquire", "read", "break"`), principal("reader", `"read"`), principal("worker", `"acquire"`))
 	path := filepath.Join(t.TempDir(), "auth.json")
-	noErr(t, os.WriteFile(path, text, 0o600))
+	noErr(t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }
 
