@@ -88,7 +88,7 @@ func TestLease_TellsTheStoreWhoWasAlone(t *testing.T) {
 // Healthy leases of a batch must not end because the store is asked about leases that are gone.
 func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const leases = 40
+		const leases = 400
 		var asked, now, most atomic.Int64
 		store := before(memdriver.New(), func(_ context.Context, m *message) error {
 			if m.Verb == intercept.Acquire {
@@ -104,10 +104,13 @@ func TestRenew_ABatchWithGoneLeasesTakesOneRequestOfTheStore(t *testing.T) {
 		for i := range leases {
 			body = append(body, fmt.Sprintf(`{"key":"k","leaseId":"l%d"}`, i))
 		}
-		began := time.Now()
+		began, running := time.Now(), runtime.NumGoroutine()
 		text := must(t, 200, "POST", base+"/v1/leases:renew", `{"leases":[`+strings.Join(body, ",")+`]}`)
 		if n, took := strings.Count(text, `"state":"gone"`), time.Since(began); n != leases || took != time.Second {
 			t.Errorf("%d of %d are gone, after %v: %s", n, leases, took, text)
+		}
+		if n := runtime.NumGoroutine() - running; n > 50 {
+			t.Errorf("%d goroutines are left running", n)
 		}
 		time.Sleep(time.Minute)
 		if asked.Load() != leases || most.Load() > 8 {
@@ -183,28 +186,5 @@ func TestClose_WaitsForTheAuthenticatorOfAWait(t *testing.T) {
 		if a.running.Load() != 0 {
 			t.Error("a call of the authenticator runs after Close")
 		}
-	})
-}
-
-// TestRenew_ABatchOfGoneLeasesTakesFewGoroutines: the reasons for their ends are looked up for the
-// audit log, by a few goroutines.
-func TestRenew_ABatchOfGoneLeasesTakesFewGoroutines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := before(memdriver.New(), func(context.Context, *message) error {
-			time.Sleep(100 * time.Millisecond)
-			return nil
-		})
-		s, err := server.New(store)
-		noErr(t, err)
-		defer s.Close()
-		var ids []string
-		for i := range 1000 {
-			ids = append(ids, fmt.Sprintf(`{"key":"k","leaseId":"i%d"}`, i))
-		}
-		post(s, "/v1/leases:renew", `{"leases":[`+strings.Join(ids, ",")+`]}`)
-		if n := runtime.NumGoroutine(); n > 500 {
-			t.Errorf("%d goroutines", n)
-		}
-		time.Sleep(time.Minute) // until all reasons are known
 	})
 }
