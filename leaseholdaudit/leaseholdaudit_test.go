@@ -73,14 +73,18 @@ func TestAudit_TellsWhoHeldWhatAndWhyItEnded(t *testing.T) {
 		{Event: "granted", Key: "orders/42", Mode: "exclusive", Lease: one.ID(), Token: one.Token()},
 		{Event: "granted", Key: "gpu", Mode: "shared", Lease: place.ID(), Token: place.Token(), Limit: 4, Weight: 2},
 		{Event: "ended", Key: "orders/42", Mode: "exclusive", Lease: one.ID(), Token: one.Token(), Reason: "released"},
-		{Event: "ended", Key: "gpu", Mode: "shared", Lease: place.ID(), Token: place.Token(), Limit: 4, Weight: 2, Reason: "broken", Detail: "stuck"},
+		{
+			Event: "ended", Key: "gpu", Mode: "shared", Lease: place.ID(), Token: place.Token(), Limit: 4, Weight: 2,
+			Reason: "broken", Detail: "stuck",
+		},
 		{Event: "granted", Key: "k", Mode: "exclusive", Lease: elsewhere.ID(), Token: elsewhere.Token()},
 	} {
 		got := all[i]
 		if got.Time.IsZero() || (got.HeldMs > 0) != (want.Event == "ended") || !strings.Contains(got.Detail, want.Detail) {
 			t.Errorf("line %d: %+v", i, got)
 		}
-		want.Owner, want.Time, want.Detail, want.HeldMs, want.WaitedMs = "worker-7", got.Time, got.Detail, got.HeldMs, got.WaitedMs
+		want.Owner, want.Time, want.Detail = "worker-7", got.Time, got.Detail
+		want.HeldMs, want.WaitedMs = got.HeldMs, got.WaitedMs
 		if got != want {
 			t.Errorf("line %d: %+v, want %+v", i, got, want)
 		}

@@ -77,7 +77,9 @@ type tracer struct {
 func (t tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	c := trace.NewSpanStartConfig(opts...)
 	parent := trace.SpanContextFromContext(ctx)
-	s := &span{r: t.r, name: name, parent: parent.SpanID(), start: timeOf(c.Timestamp()), attrs: c.Attributes(), links: c.Links()}
+	s := &span{
+		r: t.r, name: name, parent: parent.SpanID(), start: timeOf(c.Timestamp()), attrs: c.Attributes(), links: c.Links(),
+	}
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
 	t.r.begun++

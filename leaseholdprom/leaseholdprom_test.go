@@ -59,7 +59,8 @@ func measured(t *testing.T, m *leaseholdprom.Metrics) map[string]float64 {
 			for _, l := range metric.Label {
 				name += fmt.Sprintf(" %s=%s", l.GetName(), l.GetValue())
 			}
-			all[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + metric.GetHistogram().GetSampleSum()
+			all[name] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() +
+				metric.GetHistogram().GetSampleSum()
 		}
 	}
 	return all
@@ -171,7 +172,9 @@ func TestMetrics_MeasureWaitHandoverAndHold(t *testing.T) {
 		// clock allows for its drift.
 		got := measured(t, m)
 		waiters, ok := got["waiters"+labels]
-		if waiters != 0 || !ok || got["wait_seconds"+labels] != 3 || got["hold_seconds"+labels] != 8 || got["handoff_seconds"+labels] <= 0 || got["handoff_seconds"+labels] > 0.1 {
+		handoff := got["handoff_seconds"+labels]
+		if waiters != 0 || !ok || got["wait_seconds"+labels] != 3 || got["hold_seconds"+labels] != 8 ||
+			handoff <= 0 || handoff > 0.1 {
 			t.Errorf("%v", got)
 		}
 	})

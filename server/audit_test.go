@@ -163,7 +163,8 @@ func TestAudit_TheEndOfALeaseIsToldOnceInWhateverOrderAnswersArrive(t *testing.T
 			verb: "release", during: sends("POST", lock, `{"leaseId":"b","ttlMs":60000}`, 201), reason: "released",
 		},
 		"the next holder is granted the lock before the break is answered": {
-			verb: "break", during: sends("POST", lock, `{"leaseId":"b","ttlMs":60000}`, 201), reason: "broken", detail: "stuck", by: "admin",
+			verb: "break", during: sends("POST", lock, `{"leaseId":"b","ttlMs":60000}`, 201),
+			reason: "broken", detail: "stuck", by: "admin",
 		},
 	} {
 		bubble(t, name, func(t *testing.T) {

@@ -43,7 +43,8 @@ func acquires(d driver.Driver, f func() error) *intercept.Driver {
 func after(d driver.Driver, f func(m *message) error) *intercept.Driver {
 	return intercept.New(d, func(ctx context.Context, m *message, send sender) error {
 		err := send(ctx)
-		if err == nil && slices.Contains([]intercept.Verb{intercept.Acquire, intercept.Renew, intercept.Release, intercept.Break}, m.Verb) {
+		ofLeases := []intercept.Verb{intercept.Acquire, intercept.Renew, intercept.Release, intercept.Break}
+		if err == nil && slices.Contains(ofLeases, m.Verb) {
 			err = f(m)
 		}
 		return err

@@ -32,7 +32,8 @@ func certify(t *testing.T, dir, name string, authority *tls.Certificate) *tls.Ce
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	noErr(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		NotBefore:    time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		IsCA: authority == nil, BasicConstraintsValid: true,
 	}
@@ -129,13 +130,14 @@ func TestTLS_CertificatesAreAskedForAndReloaded(t *testing.T) {
 		defer res.Body.Close()
 		return res.StatusCode, res.TLS.PeerCertificates[0].SerialNumber.String()
 	}
+	other := certify(t, t.TempDir(), "authority", nil)
 	for what, row := range map[string]struct {
 		certs  []*tls.Certificate
 		status int // 0: the connection is refused
 	}{
 		"no certificate":                     {nil, 401},
 		"a certificate of the authority":     {[]*tls.Certificate{certify(t, dir, "client", authority)}, 200},
-		"a certificate of another authority": {[]*tls.Certificate{certify(t, t.TempDir(), "client", certify(t, t.TempDir(), "authority", nil))}, 0},
+		"a certificate of another authority": {[]*tls.Certificate{certify(t, t.TempDir(), "client", other)}, 0},
 	} {
 		if status, text := get(row.certs...); status != row.status {
 			t.Errorf("%s: %d %s, want %d", what, status, text, row.status)

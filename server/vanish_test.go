@@ -84,7 +84,10 @@ type town struct {
 
 // newTown returns a town whose services are served by serve. Unless through is nil, the first
 // service reaches the store through its result.
-func newTown(t *testing.T, serve func(*testing.T, driver.Driver, ...server.Option) string, through func(driver.Driver) *intercept.Driver, opts ...server.Option) *town {
+func newTown(
+	t *testing.T, serve func(*testing.T, driver.Driver, ...server.Option) string,
+	through func(driver.Driver) *intercept.Driver, opts ...server.Option,
+) *town {
 	t.Helper()
 	store, gone := memdriver.New(), make(chan string, 64)
 	t.Cleanup(func() { store.Close() })
@@ -193,7 +196,8 @@ func (t *town) callFor(service int, wait, ticket time.Duration) *phone {
 func (t *town) send(service int, method, path, body string) *phone {
 	t.Helper()
 	c := connect(t, t.base[service])
-	_, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+	_, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s",
+		method, path, len(body), body)
 	noErr(t, err)
 	return &phone{c, t}
 }
@@ -297,7 +301,8 @@ func TestVanish_H1_AnUnknownGrantIsGivenBackIfTheClientHasGone(t *testing.T) {
 func TestVanish_H1_AnAnswerIsAGrantIfItWasRead(t *testing.T) {
 	for name, reads := range map[string]bool{"read": true, "not read": false} {
 		t.Run(name, func(test *testing.T) {
-			t := newTown(test, listen, nil, server.WithConfirmWithin(window)) // for clients that die late because the machine is busy
+			// The window is for clients that die late because the machine is busy.
+			t := newTown(test, listen, nil, server.WithConfirmWithin(window))
 			t.take("holder")
 			p := t.call(0, "w")
 			t.queued(1)

@@ -215,11 +215,14 @@ func TestNames_AnythingIsANameInABodyAndInAPath(t *testing.T) {
 		seen <- fmt.Sprint(x.Operation(), " ", x.Name, " ", x.LeaseID)
 	}))
 	for name, sent := range map[string]string{ // as it is sent in a path
-		"orders/42": "orders%2F42", "a b": "a%20b", "a:b": "a:b", "x:break": "x%3Abreak", "leases/x": "leases%2Fx", "{name}": "%7Bname%7D",
-		".": "%2E", "..": "%2E%2E", "./x": ".%2Fx", "a/../b": "a%2F..%2Fb", "a//b": "a%2F%2Fb", "/": "%2F", "a/": "a%2F",
-		"%": "%25", "%2F": "%252F", "a%2Fb": "a%252Fb", "é日本🔒": "%C3%A9%E6%97%A5%E6%9C%AC%F0%9F%94%92", "?#&=+": "%3F%23&=+", "a?b#c": "a%3Fb%23c",
-		`"q\`: "%22q%5C", `quote" back\ <tag>`: "quote%22%20back%5C%20%3Ctag%3E", " leading and trailing  ": "%20leading%20and%20trailing%20%20",
-		strings.Repeat("日", 170): strings.Repeat("%E6%97%A5", 170), strings.Repeat("a", 512): strings.Repeat("a", 512),
+		"orders/42": "orders%2F42", "a b": "a%20b", "a:b": "a:b", "x:break": "x%3Abreak", "leases/x": "leases%2Fx",
+		"{name}": "%7Bname%7D", ".": "%2E", "..": "%2E%2E", "./x": ".%2Fx", "a/../b": "a%2F..%2Fb",
+		"a//b": "a%2F%2Fb", "/": "%2F", "a/": "a%2F", "%": "%25", "%2F": "%252F", "a%2Fb": "a%252Fb",
+		"é日本🔒": "%C3%A9%E6%97%A5%E6%9C%AC%F0%9F%94%92", "?#&=+": "%3F%23&=+", "a?b#c": "a%3Fb%23c", `"q\`: "%22q%5C",
+		`quote" back\ <tag>`:      "quote%22%20back%5C%20%3Ctag%3E",
+		" leading and trailing  ": "%20leading%20and%20trailing%20%20",
+		strings.Repeat("日", 170):  strings.Repeat("%E6%97%A5", 170),
+		strings.Repeat("a", 512):  strings.Repeat("a", 512),
 	} {
 		requests := byKey(name)
 		requests["acquire by path"] = request{"POST", "/v1/locks/" + sent, `{"leaseId":"a"}`}

@@ -124,8 +124,9 @@ func TestGateway_HR_C6_EveryProblemOfTheServiceIsDecided(t *testing.T) {
 	nothing := map[string]error{ // done
 		"mismatch": driver.ErrMismatch, "invalid": driver.ErrInvalid, "too-large": driver.ErrInvalid,
 		"unsupported": errors.ErrUnsupported, "unauthenticated": driver.ErrPermanent, "forbidden": driver.ErrPermanent,
-		"not-found": driver.ErrPermanent, "method-not-allowed": driver.ErrPermanent, "too-many-waiters": driver.ErrUnavailable,
-		"unavailable": driver.ErrUnavailable, "overloaded": driver.ErrUnavailable, "draining": driver.ErrUnavailable,
+		"not-found": driver.ErrPermanent, "method-not-allowed": driver.ErrPermanent,
+		"too-many-waiters": driver.ErrUnavailable,
+		"unavailable":      driver.ErrUnavailable, "overloaded": driver.ErrUnavailable, "draining": driver.ErrUnavailable,
 	}
 	unknown := []string{"unknown", "internal", "unprotected", "operation-failed"}
 	answers := []string{"held", "gone", "broken", "released", "moved", "not-held"}
@@ -143,7 +144,8 @@ func TestGateway_HR_C6_EveryProblemOfTheServiceIsDecided(t *testing.T) {
 		return fmt.Errorf("the service does not have it: %w", io.EOF)
 	}
 	for cause, want := range nothing {
-		if err := ask(cause); !errors.Is(err, want) || errors.Is(err, driver.ErrPermanent) != errors.Is(want, driver.ErrPermanent) {
+		err := ask(cause)
+		if !errors.Is(err, want) || errors.Is(err, driver.ErrPermanent) != errors.Is(want, driver.ErrPermanent) {
 			t.Errorf("%s: %v, want %v", cause, err, want)
 		}
 	}

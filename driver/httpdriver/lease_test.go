@@ -30,7 +30,8 @@ func TestAcquire_TellsOfWhatTheServiceHasOnItsWay(t *testing.T) {
 // still on its way, and must not lock for a client that has gone.
 func TestTryLock_RefusedByTheServiceAfterATryWithoutAnAnswerLeavesNothing(t *testing.T) {
 	var late *driver.Request
-	store := intercept.New(memdriver.New(), func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+	type sender = func(context.Context) error
+	store := intercept.New(memdriver.New(), func(ctx context.Context, m *intercept.Message, send sender) error {
 		if m.Verb == intercept.Acquire && m.Request.ID != "holder" && late == nil {
 			late = &m.Request
 			return errors.New("no answer")

@@ -43,6 +43,8 @@ func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
 	const ttl = 600 * time.Millisecond
 	var minted int64
 	silent := quiet{memdriver.New()}
+	deaf := func(store *intercept.Driver) { store.Hint = func(driver.Hint, func(driver.Hint)) {} }
+	refused := func(store *intercept.Driver) { store.Store = func() driver.Driver { return silent } }
 	for name, row := range map[string]struct {
 		suffers func(*intercept.Driver)
 		want    driver.Severity
@@ -56,8 +58,8 @@ func TestExamine_FindsWhatTheUseOfALockShows(t *testing.T) {
 		"too slow":       {slow(ttl/3 + 10*time.Millisecond), driver.Unsafe, "round trip", "over before they are renewed"},
 		"forgetful":      {token(func() int64 { minted++; return minted }), driver.Unsafe, "lock", "not recognised"},
 		"without tokens": {token(func() int64 { return 0 }), driver.Warning, "lock", "no fencing tokens"},
-		"deaf":           {func(store *intercept.Driver) { store.Hint = func(driver.Hint, func(driver.Hint)) {} }, driver.Warning, "wake-up", "no wake-up arrived"},
-		"not subscribed": {func(store *intercept.Driver) { store.Store = func() driver.Driver { return silent } }, driver.Warning, "wake-up", "no subscription is possible"},
+		"deaf":           {deaf, driver.Warning, "wake-up", "no wake-up arrived"},
+		"not subscribed": {refused, driver.Warning, "wake-up", "no subscription is possible"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

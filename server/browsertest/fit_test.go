@@ -20,9 +20,11 @@ import (
 func authFile(t *testing.T) string {
 	t.Helper()
 	principal := func(name, verbs string) string {
-		return fmt.Sprintf(`{"name": %q, "tokens": ["sha256:%x"], "rights": [{"verbs": [%s], "prefix": ""}]}`, name, sha256.Sum256([]byte(name)), verbs)
+		return fmt.Sprintf(`{"name": %q, "tokens": ["sha256:%x"], "rights": [{"verbs": [%s], "prefix": ""}]}`,
+			name, sha256.Sum256([]byte(name)), verbs)
 	}
-	text := fmt.Sprintf(`{"principals": [%s, %s, %s]}`, principal("root", `"acquire", "read", "break"`), principal("reader", `"read"`), principal("worker", `"acquire"`))
+	text := fmt.Sprintf(`{"principals": [%s, %s, %s]}`,
+		principal("root", `"acquire", "read", "break"`), principal("reader", `"read"`), principal("worker", `"acquire"`))
 	path := filepath.Join(t.TempDir(), "auth.json")
 	noErr(t, os.WriteFile(path, []byte(text), 0o600))
 	return path

@@ -19,7 +19,8 @@ func TestRunner_ClientThatGoesAsTheLockIsGrantedHasNothingRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // what is to be told of the end has begun, and gets not far
 	ran := 0
 	var vanish func() // makes the client go
-	store := intercept.New(memdriver.New(), func(ctx context.Context, m *intercept.Message, send func(context.Context) error) error {
+	type sender = func(context.Context) error
+	store := intercept.New(memdriver.New(), func(ctx context.Context, m *intercept.Message, send sender) error {
 		if m.Verb == intercept.Acquire {
 			defer vanish()
 		}

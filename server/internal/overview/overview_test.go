@@ -288,7 +288,7 @@ func TestOverview_PagesAskNoMoreThanTheBound(t *testing.T) {
 			}
 			for i := range row.different * MaxRows {
 				if key := fmt.Sprintf("k%04d", i); store.asked[key] < 5 {
-					t.Errorf("%d pages, %d of them different: %s is looked at %d times in 20 s", row.pages, row.different, key, store.asked[key])
+					t.Errorf("%+v: %s is looked at %d times in 20 s", row, key, store.asked[key])
 				}
 			}
 		})
