@@ -166,7 +166,7 @@ func (c *closing) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// halves runs play with a service whose clients are half closed, and whose store answers after a second.
+// halves runs play with a service of half closed clients, on a store that answers after a second.
 func halves(t *testing.T, play func(t *town)) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memdriver.New()

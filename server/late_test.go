@@ -35,7 +35,7 @@ func (h *halt) wait() {
 	<-h.over
 }
 
-// acquire makes a store whose acquires wait at the halt, and then fail with err.
+// acquire makes the acquires of a store wait at the halt. They then fail with err, unless it is nil.
 func (h *halt) acquire(err error) func(driver.Driver) *intercept.Driver {
 	return func(store driver.Driver) *intercept.Driver {
 		return acquires(store, func() error { h.wait(); return err })

@@ -82,7 +82,7 @@ type town struct {
 	gone  chan string // the lease id of each request to the first service whose client had gone, at its end
 }
 
-// newTown returns a town whose services are served by serve. Unless through is nil, the first
+// newTown returns a town with the services of serve. Unless through is nil, the first
 // service reaches the store through its result.
 func newTown(
 	t *testing.T, serve func(*testing.T, driver.Driver, ...server.Option) string,
@@ -205,7 +205,7 @@ func (t *town) send(service int, method, path, body string) *phone {
 // die closes the connection as the kernel does for a process that was killed.
 func (p *phone) die() { p.Close() }
 
-// leave lets the client go while its request of the store waits at stop, and returns when the request
+// leave closes the connection while the request of the store waits at stop, and returns when the request
 // has ended.
 func (p *phone) leave(stop *halt) {
 	p.t.Helper()

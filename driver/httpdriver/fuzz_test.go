@@ -33,7 +33,7 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// over returns a driver on a service whose answers are those of f.
+// over returns a driver that receives the answers of f.
 func over(tb testing.TB, f transport) *httpdriver.Driver {
 	tb.Helper()
 	return open(tb, "http://service", httpdriver.WithClient(&http.Client{Transport: f}))

@@ -195,7 +195,7 @@ type service struct {
 	url   string
 	log   *recording
 	proxy *tcpproxy.Proxy // on the way of all clients
-	away  atomic.Bool     // the proxy reaches nothing
+	away  atomic.Bool     // the proxy connects to a closed port
 }
 
 // recording stores the log.
@@ -231,7 +231,7 @@ func start(t *testing.T, store driver.Driver, opts ...server.Option) *service {
 	h := httptest.NewServer(mux)
 	v.proxy = tcpproxy.Balance(t, func() string {
 		if v.away.Load() {
-			return "127.0.0.1:1" // where no program listens
+			return "127.0.0.1:1" // is closed
 		}
 		return h.Listener.Addr().String()
 	})
