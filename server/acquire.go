@@ -311,7 +311,7 @@ func (a *acquireCall) count() {
 func (a *acquireCall) grant(w *answer, r *http.Request, l *wire.Lease) {
 	status := http.StatusCreated
 	if a.got.Replayed {
-		status, l.Again = http.StatusOK, true
+		status = http.StatusOK
 	}
 	l.TTL = wire.MillisOf(a.req.TTL)
 	l.Remaining = wire.Floor(max(a.req.TTL-clock.Now().Sub(a.got.Sent()), 0))
