@@ -49,7 +49,7 @@ func TestOpen_RefusesAWrongURLAndShowsNoSecret(t *testing.T) {
 		"s3://bucket?region=x&colour=red":                      "colour",
 		"s3://bucket?region=x&timeout=fast":                    "timeout",
 		"s3://bucket?region=x&timeout=1ms":                     "between 100ms and 1m0s",
-		"s3://bucket?region=x&path-style=maybe":                "path_style",
+		"s3://bucket?region=x&path-style=maybe":                "path-style",
 		"s3://bucket/a//b?region=x":                            "prefix",
 		"s3://bucket/../b?region=x":                            "prefix",
 		"s3://bucket/ä?region=x":                               "",
