@@ -195,7 +195,7 @@ house: ## Count lines, files, words and unclear words, and compare them with int
 	@$(GO) run ./internal/test/house
 
 .PHONY: mutants
-mutants: deps-test ## Change conditions and constants of MUTATE one at a time, and run the tests: a quarter of an hour for the Go, half an hour for the scripts
+mutants: deps-test ## Change conditions and constants of MUTATE one at a time, and run the tests: half an hour each for the Go and the scripts
 	$(if $(filter scripts,$(MUTATE)),$(GO) test -count=1 -v -timeout 0 -run Microscope_Mutants ./internal/redisroom -microscope.mutants=$(PART) -microscope.mutants.for=$(MUTANTS_FOR))
 	$(if $(filter-out scripts,$(MUTATE)),$(GO) run ./internal/test/mutate -part $(PART) -for $(MUTANTS_FOR) $(filter-out scripts,$(MUTATE)))
 

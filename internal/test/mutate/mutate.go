@@ -44,11 +44,11 @@ var targets = []*target{
 	},
 	{
 		name: "timing", files: []string{"internal/timing/*.go"},
-		programs: []string{"./internal/timing", "./internal/session", "./internal/test/library", "./driver/quorumdriver", "./driver/httpdriver", "./server", "./internal/test/explore"},
+		programs: []string{"./internal/timing", "./internal/session", "./internal/test/library", "./driver/quorumdriver", "./driver/httpdriver", "./server", "./internal/test/matrix"},
 	},
 	{
 		name: "session", files: []string{"internal/session/*.go"},
-		programs: []string{"./internal/session", "./internal/test/library", "./internal/test/explore", "./driver/httpdriver", "./server"},
+		programs: []string{"./internal/session", "./internal/test/library", "./driver/httpdriver", "./server", "./internal/test/matrix"},
 	},
 	{
 		name: "line", files: []string{"internal/line/*.go"},
