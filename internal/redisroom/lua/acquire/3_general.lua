@@ -113,7 +113,7 @@ end
 
 local function newcomer()
   hand_over()
-  local p = { id = id, state = '-', mode = mode, policy = policy, weight = weight, before = ttl, window = window,
+  local p = { id = id, state = '-', mode = mode, policy = policy, weight = weight, before = 0, window = window,
     delay = delay, min = min, token = 0, notify = notify, ident = who, meta = meta }
   p.rank = rank(p)
   if mode == 's' then lim = limit end

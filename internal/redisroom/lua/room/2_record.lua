@@ -13,8 +13,8 @@
 -- A party is "<state> <mode> <policy> <weight> <before> <window> <delay> <min>
 -- <rank> <token> <notify> <ident> <meta>"; state is w(aiting), u(nconfirmed)
 -- or c(onfirmed), mode x or s, policy 0 to 3, "-" an empty word. A waiter has the time
--- of its last call in place of the token, an insider its places in place of the rank. The
--- arrivals before a party that was never called or handed the room are not used.
+-- of its last call in place of the token, an insider its places in place of the rank.
+-- Before is the number of arrivals before a party when it was called or handed the room.
 local PARTY = '^(%a) (%a) (%d) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%S+) (%S+) (.*)$'
 
 local function parse(id, s)
