@@ -2,6 +2,7 @@ package stores
 
 import (
 	"net/url"
+	"regexp"
 	"strings"
 )
 
@@ -57,6 +58,9 @@ func withoutPassword(scheme, front string) (string, bool) {
 	return "//" + user + rest[at:], password != ""
 }
 
+// isURL matches a URL, and no connection string of libpq.
+var isURL = regexp.MustCompile(`^[a-z][a-z0-9+]*://`)
+
 // withoutSecret removes a parameter of the query if it is a password, or names the file of
 // one. A parameter that is a URL is kept, without its secrets.
 func withoutSecret(pair string) (kept string, secret bool) {
@@ -71,10 +75,10 @@ func withoutSecret(pair string) (kept string, secret bool) {
 		if err != nil {
 			return "", true // it may contain a password
 		}
-		public, secret := Public(text)
-		if strings.Contains(text, "password=") && !strings.Contains(text, "://") {
-			return "", true // a connection string of libpq
+		if lower := strings.ToLower(text); !isURL.MatchString(text) && strings.Contains(lower, "pass") {
+			return "", strings.Contains(lower, "password") // a connection string of libpq, perhaps with passfile
 		}
+		public, secret := Public(text)
 		return name + "=" + url.QueryEscape(public), secret
 	case strings.HasSuffix(name, "password-file") || name == "token-file" || name == "passfile" || name == "creds":
 		return "", false
