@@ -53,6 +53,39 @@ func TestGuide_EverySnippetDoesWhatItShows(t *testing.T) {
 	}
 }
 
+// The command of the page that writes with the token fails if the database refuses the write.
+func TestGuide_AFencedWriteFailsIfItIsRefused(t *testing.T) {
+	live.Test(t)
+	need(t, "psql")
+	page, err := os.ReadFile("../../../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := regexp.MustCompile("(?s)```\n(leasehold run orders -- sh -c .*?)```").FindSubmatch(page)
+	if example == nil {
+		t.Fatal("the page has no such command")
+	}
+	at, err := url.Parse(postgrestest.Shared(t).URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "PATH="+filepath.Dir(command(t))+":"+os.Getenv("PATH"), "LEASEHOLD_STORE=file://"+t.TempDir()+"/locks",
+		"PGHOST="+at.Hostname(), "PGPORT="+at.Port(), "PGUSER="+at.User.Username(), "PGDATABASE="+strings.TrimPrefix(at.Path, "/"))
+	run := func(fence string) error {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", `psql -qc "DROP TABLE IF EXISTS orders" -c "CREATE TABLE orders AS SELECT 7 AS id, 0 AS state, $1::bigint AS fence" && `+string(example[1]), "sh", fence)
+		cmd.Env = env
+		out, err := cmd.CombinedOutput()
+		t.Logf("fence %s: %v\n%s", fence, err, out)
+		return err
+	}
+	if err := run("0"); err != nil {
+		t.Error("a write with a greater token failed")
+	}
+	if err := run("9223372036854775807"); err == nil {
+		t.Error("a write with a smaller token succeeded")
+	}
+}
+
 // snippets returns the fenced blocks of a guide by their language.
 func snippets(t *testing.T, path string) map[string][]string {
 	t.Helper()
