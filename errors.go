@@ -30,8 +30,8 @@ var (
 	// ErrNoQuorum: a majority of the stores that a quorum is made of did not
 	// answer, so that it is unknown whether the lock is held.
 	ErrNoQuorum = driver.ErrNoQuorum
-	// ErrNotReplicated: the replicas that were asked for did not acknowledge, and the lock was not
-	// taken. The request left no traces if the error matches ErrUnavailable; else it matches ErrUnknown.
+	// ErrNotReplicated: the replicas that were asked for did not acknowledge the renewals of a lost lease
+	// (ErrLost), or a lock, which left no traces if the error matches ErrUnavailable; else it matches ErrUnknown.
 	ErrNotReplicated = driver.ErrNotReplicated
 	// ErrMaxHold: the context of the lease ended because it reached WithMaxHold.
 	ErrMaxHold = session.ErrMaxHold
