@@ -59,8 +59,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Lease, error) { return m.acquire(
 // The error matches ErrNotHeld if the lease has ended, is of another key, or was
 // never there; ErrBroken, too, if it was broken; ErrMismatch if it is of another
 // kind, as far as the store can be inspected, or is held by this client; ErrInvalid
-// if the id is malformed; and ErrUnknown if the store did not answer for the time of
-// [WithMaxOutage]. The lease is then unchanged, or was renewed once.
+// if the id is malformed; and ErrUnknown if the store did not answer for 10 s, or for
+// [WithMaxOutage] if that is less. The lease is then unchanged, or was renewed once.
 func (m *Mutex) Adopt(ctx context.Context, id string) (*Lease, error) { return m.adopt(ctx, id) }
 
 // RWMutex is a shared and exclusive lock: any number of readers, or one writer.
