@@ -90,7 +90,7 @@ func TestTLS_H6_CertificatesTellWhoAsks(t *testing.T) {
 			t.Errorf("%v and %v differ", p, again)
 		}
 		for _, verb := range []auth.Verb{auth.Acquire, auth.Read, auth.Break} {
-			if p != nil && !(p.May(verb, "orders/1") && p.May(verb, "")) {
+			if p != nil && (!p.May(verb, "orders/1") || !p.May(verb, "")) {
 				t.Errorf("%s may not %s", p.Name(), verb)
 			}
 		}
