@@ -2,6 +2,7 @@ package locktest_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -102,6 +103,16 @@ func (k keeping) Release(context.Context, driver.Ref) (driver.Reply, error) {
 	return driver.Reply{State: driver.Released}, nil
 }
 
+// barging lets some requests enter before the waiters.
+type barging struct{ *memdriver.Driver }
+
+func (b barging) Acquire(ctx context.Context, req driver.Request) (driver.Reply, error) {
+	if rand.IntN(5) == 0 {
+		req.Policy = driver.Barging
+	}
+	return b.Driver.Acquire(ctx, req)
+}
+
 // TestRun_FailsOnSeededFaults keeps the cases honest: each fault of a store is an error of
 // the cases that look for it.
 func TestRun_FailsOnSeededFaults(t *testing.T) {
@@ -113,6 +124,7 @@ func TestRun_FailsOnSeededFaults(t *testing.T) {
 	}{
 		{"grants to every caller after 150 ms", liars(150 * time.Millisecond), []string{exclusion, "K13_KindsExcludeEachOther/"}},
 		{"a waiter is lost", inMemory(func(d *memdriver.Driver) driver.Driver { return losing{d} }), []string{order, "W2_CancelledHeadDisturbsNobody", "W11_ArrivalsOfOneMomentAreServedInTheStoresOrder"}},
+		{"a waiter is overtaken", inMemory(func(d *memdriver.Driver) driver.Driver { return barging{d} }), []string{exclusion, order}},
 		{"a release does nothing", inMemory(func(d *memdriver.Driver) driver.Driver { return keeping{d} }), []string{wait, "L13_ParentsEndKeepsTheLock"}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
