@@ -105,7 +105,7 @@ func evenness(l *lab) {
 	defer enough()
 	lock := play.Mutex(l.key)
 	lock.Wait, lock.Idle = int64(2*patience), true // whoever asks again at once overtakes where that is possible
-	locks := play.New(l.TB, history.Rules{Quick: true, Tokens: true, Queue: true}, patience/2, 0)
+	locks := play.New(l.TB, history.Rules{Quick: true, Tokens: true, Queue: true, Steady: !l.store.real}, patience/2, 0)
 	var served atomic.Int64
 	times := make([]int, clients*each)
 	a, _ := l.client()
