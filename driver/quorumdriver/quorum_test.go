@@ -129,7 +129,7 @@ func (a asker) release(id string, want driver.State) {
 	a.undo(id, "", want)
 }
 
-// undo releases what a visit was granted.
+// undo releases the lease of a visit.
 func (a asker) undo(id, visit string, want driver.State) {
 	a.Helper()
 	reply, err := a.s.Release(context.Background(), driver.Ref{Key: "k", ID: id, Visit: visit})

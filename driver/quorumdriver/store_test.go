@@ -149,7 +149,7 @@ func (a asker) onBreak(f func(driver.Hint)) driver.Subscription {
 	return sub
 }
 
-// hinted is a node whose hints come from the test.
+// hinted is a node with hints from the test.
 type hinted struct {
 	*memdriver.Driver
 	hear *func(driver.Hint)

@@ -104,7 +104,7 @@ func evenness(l *lab) {
 	ctx, enough := context.WithTimeout(context.Background(), 2*patience)
 	defer enough()
 	lock := play.Mutex(l.key)
-	lock.Wait, lock.Idle = int64(2*patience), true // whoever asks again at once overtakes where that is possible
+	lock.Wait, lock.Idle = int64(2*patience), true // a caller that asks again at once overtakes if it can
 	locks := play.New(l.TB, history.Rules{Quick: true, Tokens: true, Queue: true, Steady: !l.store.real}, patience/2, 0)
 	var served atomic.Int64
 	times := make([]int, clients*each)

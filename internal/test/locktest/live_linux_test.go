@@ -114,7 +114,7 @@ func TestLive_L5_StoreThatHangsLosesByTheLocalDeadline(t *testing.T) {
 
 func onRueidis(url string) (driver.Driver, error) { return rueidisdriver.Open(url) }
 
-// opens returns a store whose drivers are opened by a function.
+// opens returns a store with drivers that a function opens.
 func opens(open func() (driver.Driver, error)) Store {
 	return Store{Open: func(tb testing.TB) driver.Driver {
 		tb.Helper()

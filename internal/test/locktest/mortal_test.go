@@ -12,7 +12,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/intercept"
 )
 
-// mortal is a driver whose process can die, and whose replies can be lost.
+// mortal is a driver with a process that can die, and with replies that can be lost.
 type mortal struct {
 	*intercept.Driver
 	store driver.Driver

@@ -50,7 +50,7 @@ func toItsEnd(f func()) {
 	<-done
 }
 
-// inMemory returns a store in memory whose drivers are wrapped.
+// inMemory returns a store in memory with wrapped drivers.
 func inMemory(wrap func(*memdriver.Driver) driver.Driver) func(testing.TB) Store {
 	return func(testing.TB) Store {
 		store := memdriver.New()

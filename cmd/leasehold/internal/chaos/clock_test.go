@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold-go/leasehold/internal/test/redistest"
 )
 
-// timeless opens two clients of a server whose clock can be stepped.
+// timeless opens two clients of a server with a clock that can be stepped.
 func timeless(t *testing.T) (a, b *leasehold.Client, clock *redistest.Clock) {
 	t.Helper()
 	server, clock := redistest.StartWithClock(t)

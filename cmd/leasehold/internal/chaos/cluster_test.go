@@ -113,7 +113,7 @@ func (c *cluster) move(key string, to *redistest.Server, halfWay time.Duration) 
 	}
 	return m.From, recovers(func() string {
 		if !m.Settled(c.Cluster) {
-			return "the nodes do not agree who serves the slot that was moved"
+			return "the nodes do not agree on the owner of the slot that was moved"
 		}
 		return ""
 	})
